@@ -1,0 +1,1 @@
+//! Request and response formats of inference APIs, read no further than routing needs

@@ -1,0 +1,1 @@
+//! The configuration: one definition for file and flags, with errors that point at the place

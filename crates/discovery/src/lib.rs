@@ -1,0 +1,1 @@
+//! Where upstreams come from: the config file, a watched file, DNS

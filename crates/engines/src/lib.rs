@@ -1,0 +1,1 @@
+//! One adapter an engine: metrics names, detection, model lists

@@ -1,0 +1,1 @@
+//! The data plane: listeners, upstream pools, streaming

@@ -1,0 +1,1 @@
+//! What tests need: scripted engines, raw clients, child processes

@@ -1,0 +1,1 @@
+//! Simulated engines on the wall clock, behind HTTP

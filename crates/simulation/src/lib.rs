@@ -1,0 +1,1 @@
+//! Inference engines as pure state machines
