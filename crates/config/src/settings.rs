@@ -1,0 +1,301 @@
+//! The definition: every key of `ridge serve`, once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::diagnostics::Fault;
+use crate::field::{Field, Reader, Spec, settings};
+use crate::node::{Kind, Node};
+use crate::value::{
+    AccessLogTarget, Admin, ByteSize, DnsName, DnsType, EngineKind, FilePath, LabelKey, LabelValue, Method,
+    PathPattern, Protocol, Role, Text, UpstreamName, UpstreamUrl, VariableName,
+};
+
+settings! {
+    /// The whole configuration of `ridge serve`.
+    pub struct Config {
+        /// Addresses on which clients are served. Port 0 takes a free one.
+        listen: Vec<SocketAddr> { default: "127.0.0.1:8080", example: "127.0.0.1:8080", restart: true, single: true },
+        /// Address of the admin listener with metrics, health and the dashboard; `off` for none. It has no
+        /// authentication: keep it on an address that only operators reach.
+        admin: Admin { default: "127.0.0.1:9090", example: "127.0.0.1:9090", restart: true },
+        /// Threads that carry requests, each with its own connections to upstreams.
+        threads: Option<u32> { unset: "one for each core", min: "1", max: "1024", example: "8", restart: true },
+        /// Engines to send requests to. On the command line: the URL, then perhaps attributes, as in
+        /// `http://127.0.0.1:8000,name=a,weight=2,label.zone=x`, or a YAML mapping in braces.
+        upstreams: Vec<Upstream> { example: "url: http://127.0.0.1:8000", flag: "upstream" },
+        /// YAML files that hold nothing but a list `upstreams`. They are watched: a change is taken in while running,
+        /// a file with an error is refused and its last good list stays.
+        upstream_files: Vec<FilePath> { example: "/etc/ridge/upstreams.yaml", flag: "upstream-file" },
+        /// DNS names that are looked up again and again; each answer is an upstream. On the command line: the name,
+        /// then perhaps attributes, as in `vllm.default.svc,port=8000`.
+        upstream_dns: Vec<UpstreamDns> { example: "host: vllm.default.svc.cluster.local", flag: "upstream-dns" },
+        /// Bounds on what a client may send, and on what an upstream is given.
+        limits: Limits { example: "body: 64MiB" },
+        /// How long things may take.
+        timeouts: Timeouts { example: "connect: 3s" },
+        /// Response headers that can be turned off.
+        headers: Headers { example: "endpoint: true" },
+        /// One JSON line for each request.
+        access_log: AccessLog { example: "to: stdout" },
+        /// Paths that are passed on besides the known inference paths. Engines have paths that unload models or run
+        /// commands: list only what every client may call. On the command line: the path, then perhaps methods, as
+        /// in `/v1/files/*,method=GET`.
+        allow_paths: Vec<AllowPath> { example: "path: /v1/files/*", flag: "allow-path" },
+        /// How an upstream is chosen.
+        routing: Routing { example: "prefix_affinity: true" },
+        /// Reading the state of engines from their metrics pages.
+        signals: Signals { example: "interval: 1s" },
+        /// Upstreams that are tried for one request before it fails, the first included. Only requests of which no
+        /// response byte has come are tried again.
+        attempts: u32 { default: "3", min: "1", max: "10", example: "3" },
+    }
+    check check_config;
+
+    /// One engine.
+    pub struct Upstream {
+        /// Where the engine is. A base path goes before the path of each request; leave out `/v1`.
+        url: UpstreamUrl { required: true, example: "http://127.0.0.1:8000" },
+        /// What clients (in `x-ridge-endpoint`), logs and metrics call it. Unique, and no address.
+        name: Option<UpstreamName> { unset: "engine-1, engine-2, … in order", example: "gpu-a" },
+        ..
+        /// What else is known about it.
+        attributes: Attributes,
+    }
+
+    /// What is known about an engine besides where it is.
+    pub struct Attributes {
+        /// Free labels, for metrics and for rules.
+        labels: BTreeMap<LabelKey, LabelValue> { unset: "none", example: "zone: a", flag: "label" },
+        /// Names of the models it serves.
+        models: Vec<Text> { unset: "asked from its `/v1/models`", example: "llama-3.1-8b", flag: "model" },
+        /// Which phases of a request it serves.
+        role: Role { default: "both", example: "both" },
+        /// Which program it is; `auto` finds out.
+        engine: EngineKind { default: "auto", example: "vllm" },
+        /// Free text that tells one rollout from another.
+        revision: Option<Text> { unset: "none", example: "2026-11-04" },
+        /// Share of the work compared with the others: one with 2 gets twice the load of one with 1.
+        weight: f64 { default: "1", min: "0.001", max: "1000000", example: "1.5" },
+        /// Requests it is given at the same time. When every upstream is at its own, clients get 429.
+        max_in_flight: Option<u32> { unset: "`limits.max_in_flight`", min: "1", max: "1000000", example: "256" },
+        /// How it is spoken to: HTTP/1.1, or HTTP/2 without TLS.
+        protocol: Protocol { default: "http1", example: "http1" },
+        /// The key sent to it as `Authorization: Bearer`, in place of the client's. The file names where the key is,
+        /// never the key itself.
+        api_key: Option<ApiKey> { unset: "the client's own header is passed on", example: "{env: ENGINE_API_KEY}" },
+    }
+
+    /// Where an API key is kept: in exactly one of the two.
+    pub struct ApiKey {
+        /// An environment variable that holds the key.
+        env: Option<VariableName> { unset: "see `file`", example: "ENGINE_API_KEY" },
+        /// A file that holds the key, read again when upstreams change.
+        file: Option<FilePath> { unset: "see `env`", example: "/run/secrets/engine-key" },
+    }
+    check check_api_key;
+
+    /// Engines behind one DNS name.
+    pub struct UpstreamDns {
+        /// The name to look up.
+        host: DnsName { required: true, example: "vllm.default.svc.cluster.local" },
+        /// Which records: `a` for addresses (IPv4 and IPv6), `srv` for hosts with ports and weights.
+        records: DnsType { default: "a", example: "a" },
+        /// The engines' port; SRV records bring their own.
+        port: Option<u16> { unset: "needed for records of type `a`", min: "1", max: "65535", example: "8000" },
+        /// How often the name is looked up. A failing lookup leaves the last answer in place.
+        refresh: Duration { default: "5s", min: "100ms", max: "1h", example: "5s" },
+        /// What the engines are called: this name with a number.
+        name: Option<UpstreamName> { unset: "engine-1, engine-2, …", example: "vllm" },
+        ..
+        /// What else is known about each of them.
+        attributes: Attributes,
+    }
+    check check_dns;
+
+    /// Bounds on what a client may send.
+    pub struct Limits {
+        /// The largest request body; larger ones get 413.
+        body: ByteSize { default: "64MiB", min: "1KiB", max: "16GiB", example: "128MiB" },
+        /// The most bytes of a request's line and headers together; more get 431.
+        header_bytes: ByteSize { default: "64KiB", min: "8KiB", max: "1MiB", example: "64KiB" },
+        /// The most headers of a request; more get 431.
+        header_count: u32 { default: "128", min: "16", max: "1024", example: "128" },
+        /// Requests that one upstream is given at the same time, for upstreams that do not say it themselves.
+        max_in_flight: Option<u32> { unset: "unlimited", min: "1", max: "1000000", example: "256" },
+    }
+
+    /// How long things may take.
+    pub struct Timeouts {
+        /// Opening a connection to an upstream; then the next one is tried.
+        connect: Duration { default: "3s", min: "1ms", max: "5m", example: "3s" },
+        /// On shutdown, how long running responses may take to finish.
+        drain: Duration { default: "30s", min: "0s", max: "24h", example: "5m" },
+    }
+
+    /// Response headers, each on or off.
+    pub struct Headers {
+        /// `x-ridge-endpoint`: the name of the upstream that answered.
+        endpoint: bool { default: "true", example: "false" },
+        /// `x-ridge-attempts`: how many upstreams were tried.
+        attempts: bool { default: "true", example: "false" },
+        /// `x-request-id`: the request's id, as in the access log.
+        request_id: bool { default: "true", example: "false" },
+    }
+
+    /// The access log.
+    pub struct AccessLog {
+        /// Where it goes: `stdout`, `stderr`, `off`, or a path (with a slash in it), which is appended to.
+        to: AccessLogTarget { default: "stdout", example: "/var/log/ridge/access.log", restart: true },
+    }
+
+    /// A path that is passed on.
+    pub struct AllowPath {
+        /// The exact path, or all paths below it when it ends in `/*`.
+        path: PathPattern { required: true, example: "/v1/files/*" },
+        /// The methods that are passed on.
+        methods: Vec<Method> { default: "GET POST", example: "GET", flag: "method" },
+    }
+
+    /// How an upstream is chosen.
+    pub struct Routing {
+        /// Send requests that begin alike to the same upstream, so that its prefix cache serves them.
+        prefix_affinity: bool { default: "true", example: "false" },
+        /// Seed of the random choices, to repeat a run.
+        seed: Option<u64> { unset: "a new one at each start", example: "42", restart: true },
+    }
+
+    /// Reading the state of engines.
+    pub struct Signals {
+        /// How often each engine's metrics page is read.
+        interval: Duration { default: "1s", min: "100ms", max: "1h", example: "1s" },
+        /// How long one reading may take; a later answer counts as none.
+        timeout: Duration { default: "1s", min: "10ms", max: "1m", example: "1s" },
+    }
+
+    /// A watched file of upstreams.
+    pub struct UpstreamList {
+        /// Engines to send requests to.
+        upstreams: Vec<Upstream> { required: true, example: "url: http://127.0.0.1:8000" },
+    }
+    check check_list;
+}
+
+/// Where the key for an upstream is to be read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeySource<'k> {
+    /// An environment variable.
+    Env(&'k VariableName),
+    /// A file.
+    File(&'k FilePath),
+}
+
+impl ApiKey {
+    /// Where the key is; there is always one in a configuration that was read.
+    pub fn source(&self) -> Option<KeySource<'_>> {
+        let env = self.env.as_ref().map(KeySource::Env);
+        env.or_else(|| self.file.as_ref().map(KeySource::File))
+    }
+}
+
+impl Config {
+    /// The admin listener's address, unless it is off.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin.addr()
+    }
+
+    /// The keys that differ between two configurations and take effect only after a restart.
+    pub fn changed_needing_restart(old: &Self, new: &Self) -> Vec<String> {
+        let mut out = Vec::new();
+        old.changed(new, &Spec::EMPTY, "", &mut out);
+        out
+    }
+}
+
+/// An item's node in a list that was read without a problem.
+fn item<'n>(node: &'n Node, key: &str, at: usize) -> &'n Node {
+    match node.get(key).map(|list| &list.kind) {
+        Some(Kind::List(items)) => items.get(at).unwrap_or(node),
+        _ => node.get(key).unwrap_or(node),
+    }
+}
+
+fn check_config(config: &Config, node: &Node, reader: &mut Reader) {
+    check_names(&config.upstreams, node, reader);
+    let mut seen = HashMap::new();
+    for (at, addr) in config.listen.iter().enumerate() {
+        if addr.port() != 0 && seen.insert(addr, at).is_some() {
+            let fault = Fault::new("each address once", "remove one of the two");
+            let title = format!("`{addr}` is listed twice");
+            let span = item(node, "listen", at).span;
+            reader.report_below(&format!("listen[{at}]"), title, fault, span);
+        }
+    }
+    if let Some(addr) = config.admin_addr()
+        && seen.contains_key(&addr)
+    {
+        let fault = Fault::new(
+            "`listen` has this address already",
+            "give the admin listener a port of its own, or turn it off",
+        );
+        let span = node.get("admin").unwrap_or(node).span;
+        reader.report_below("admin", format!("`admin` cannot be `{addr}`"), fault, span);
+    }
+    if config.listen.is_empty() {
+        let fault = Fault::new("at least one address", "write listen: [\"127.0.0.1:8080\"]");
+        let span = node.get("listen").unwrap_or(node).span;
+        reader.report_below("listen", "{key} is empty".to_owned(), fault, span);
+    }
+}
+
+fn check_list(list: &UpstreamList, node: &Node, reader: &mut Reader) {
+    check_names(&list.upstreams, node, reader);
+}
+
+fn check_names(upstreams: &[Upstream], node: &Node, reader: &mut Reader) {
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    for (at, upstream) in upstreams.iter().enumerate() {
+        let Some(name) = upstream.name.as_deref() else {
+            continue;
+        };
+        if let Some(before) = seen.insert(name, at) {
+            let upstream_node = item(node, "upstreams", at);
+            let span = upstream_node.get("name").unwrap_or(upstream_node).span;
+            let fault = Fault::new(
+                format!("`upstreams[{before}]` has this name already"),
+                "give each upstream a name of its own, or leave names out",
+            );
+            let title = format!("`{name}` names two upstreams");
+            reader.report_below(&format!("upstreams[{at}].name"), title, fault, span);
+        }
+    }
+}
+
+fn check_api_key(key: &ApiKey, node: &Node, reader: &mut Reader) {
+    let rule = "exactly one of `env` and `file` says where the key is";
+    let remedy = match (&key.env, &key.file) {
+        (Some(_), Some(_)) => "remove one of the two",
+        (None, None) => "write {env: NAME} or {file: PATH}",
+        _ => return,
+    };
+    reader.report("{key} is not clear".to_owned(), Fault::new(rule, remedy), node.span);
+}
+
+fn check_dns(dns: &UpstreamDns, node: &Node, reader: &mut Reader) {
+    match (dns.records, dns.port) {
+        (DnsType::A, None) => {
+            let fault = Fault::new(
+                "records of type `a` carry no port",
+                "add `port: 8000`, or look up `records: srv`",
+            );
+            reader.report("{key} has no port".to_owned(), fault, node.span);
+        }
+        (DnsType::Srv, Some(port)) => {
+            let fault = Fault::new("SRV records bring their own port", "remove `port`");
+            let span = node.get("port").unwrap_or(node).span;
+            reader.report_below("port", format!("{{key}} cannot be `{port}`"), fault, span);
+        }
+        _ => {}
+    }
+}
