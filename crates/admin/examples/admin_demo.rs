@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use admin::{
@@ -11,8 +12,10 @@ use admin::{
     SnapshotFuture, Source, Why,
 };
 
+/// Each look is a second later than the one before, so that a page drawn in a hurry shows the same as a slow one.
 struct MadeUp {
     started_unix_ms: u64,
+    looks: AtomicU64,
 }
 
 fn now_unix_ms() -> u64 {
@@ -21,7 +24,8 @@ fn now_unix_ms() -> u64 {
 
 impl Source for MadeUp {
     fn snapshot(&self) -> SnapshotFuture<'_> {
-        Box::pin(async { snapshot_at(self.started_unix_ms, now_unix_ms()) })
+        let ran_ms = 5_000_000 + 1000 * self.looks.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move { snapshot_at(self.started_unix_ms, self.started_unix_ms + ran_ms) })
     }
 
     fn ready(&self) -> bool {
@@ -32,8 +36,8 @@ impl Source for MadeUp {
 fn main() -> std::io::Result<()> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9090".into());
     let listener = std::net::TcpListener::bind(&address)?;
-    // As if it had run for a while.
-    let server = admin::start(listener, Arc::new(MadeUp { started_unix_ms: now_unix_ms() - 5_000_000 }))?;
+    let started_unix_ms = now_unix_ms() - 5_000_000;
+    let server = admin::start(listener, Arc::new(MadeUp { started_unix_ms, looks: AtomicU64::new(0) }))?;
     println!("http://{}/", server.address());
     loop {
         std::thread::park();

@@ -201,6 +201,12 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_spelt_as_the_format_wants() {
+        let spelt = [0.0, 1e21, 0.1, f64::NAN, f64::INFINITY, f64::NEG_INFINITY].map(number);
+        assert_eq!(spelt, ["0", "1000000000000000000000", "0.1", "NaN", "+Inf", "-Inf"]);
+    }
+
+    #[test]
     fn a_name_that_is_not_allowed_is_left_out() {
         let mut page = Exposition::default();
         for name in ["", "1a", "a-b", "a b", "é"] {

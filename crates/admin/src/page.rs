@@ -7,8 +7,8 @@ pub(crate) const PAGE: &str = include_str!("page.html");
 /// if the page forgot to treat it as text. A test says the new hashes when the page changes.
 pub(crate) const CONTENT_SECURITY_POLICY: &str = concat!(
     "default-src 'none'; connect-src 'self'; img-src data:; ",
-    "style-src 'sha256-MP9NZXFzu9i9ghcVYGbuP4qByOq3tmfNbrrpqpR8v8o='; ",
-    "script-src 'sha256-BcZT+fuPKTOlGliuqPF1DcMqyEOFskyQFJidPBm7tdM='; ",
+    "style-src 'sha256-Jj4GeAniBWfEEhLShIAJMyET4mkdDk1hBAGB2/Mzm7o='; ",
+    "script-src 'sha256-5UWYOWO6K8zUXHGlrtdVFNuOBCZQo5+9kRaI9znD1SY='; ",
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 );
 
