@@ -3,6 +3,7 @@
 use crate::field::Shape;
 use crate::keys::{Key, all};
 use crate::nearest::nearest;
+use crate::settings::Attributes;
 
 impl Key {
     fn is_item(&self) -> bool {
@@ -159,7 +160,7 @@ pub fn markdown() -> String {
     let mut out = String::new();
     table("", "Top level", &mut out);
     for key in all() {
-        if matches!(key.shape, Shape::Section(_)) {
+        if matches!(key.shape, Shape::Section(_)) && !key.path.starts_with(DNS_ITEM) {
             table(&format!("{}.", key.path), &format!("`{}`", key.path), &mut out);
         } else if let Shape::List(item) = &key.shape
             && matches!(item.as_ref(), Shape::Section(_))
@@ -179,7 +180,7 @@ fn table(above: &str, title: &str, out: &mut String) {
         let Some(rest) = key.path.strip_prefix(above) else {
             continue;
         };
-        if rest.contains('.') || rest.is_empty() {
+        if rest.contains('.') || rest.is_empty() || repeats_attributes(above, rest) {
             continue;
         }
         let mut default = key.default_text();
@@ -191,7 +192,11 @@ fn table(above: &str, title: &str, out: &mut String) {
             text.push_str(&format!(" Range: {range}."));
         }
         let flag = match key.flag_text() {
-            Some(flag) => format!("`{}`", flag.trim_end_matches(" (repeatable)")),
+            // Of an item's key, what follows the item's first part.
+            Some(flag) => match flag.split_once(',') {
+                Some((_, attribute)) if key.is_item() => format!("`…,{attribute}`"),
+                _ => format!("`{}`", flag.trim_end_matches(" (repeatable)")),
+            },
             None => String::new(),
         };
         let cells =
@@ -199,7 +204,18 @@ fn table(above: &str, title: &str, out: &mut String) {
         let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
         out.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
+    if above == DNS_ITEM {
+        let names: Vec<_> = Attributes::keys().iter().map(|(spec, _)| format!("`{}`", spec.key)).collect();
+        out.push_str(&format!("\nAlso {}, as in `upstreams[]`.\n", names.join(", ")));
+    }
     out.push('\n');
+}
+
+const DNS_ITEM: &str = "upstream_dns[].";
+
+/// Attributes have the same keys wherever they stand; one table is enough.
+fn repeats_attributes(above: &str, key: &str) -> bool {
+    above == DNS_ITEM && Attributes::keys().iter().any(|(spec, _)| spec.key == key)
 }
 
 fn wrap(text: &str, width: usize) -> Vec<String> {

@@ -115,7 +115,7 @@ impl Given<'_> {
     ) -> (Vec<&'static str>, Node) {
         let path = self.key.path.split('.').collect();
         let mut nodes =
-            self.values.iter().map(|value| self.one(value, sources, problems)).collect::<Vec<_>>();
+            self.values.iter().filter_map(|value| self.one(value, sources, problems)).collect::<Vec<_>>();
         let node = match self.key.shape {
             Shape::List(_) => Node {
                 span: nodes.first().map_or(Span::default(), |node| node.span),
@@ -129,7 +129,8 @@ impl Given<'_> {
         (path, node)
     }
 
-    fn one(&self, value: &str, sources: &mut Vec<Source>, problems: &mut Vec<Problem>) -> Node {
+    /// `None` after a problem that leaves nothing to read.
+    fn one(&self, value: &str, sources: &mut Vec<Source>, problems: &mut Vec<Problem>) -> Option<Node> {
         let prefix = format!("--{} ", self.key.flag);
         let source = sources.len();
         let start = prefix.len();
@@ -150,20 +151,20 @@ impl Given<'_> {
             _ => None,
         };
         let Some(fields) = fields else {
-            return Node::scalar(value, whole);
+            return Some(Node::scalar(value, whole));
         };
         if !value.trim_start().starts_with('{') {
-            return compound(value, fields, place, problems);
+            return Some(compound(value, fields, place, problems));
         }
         match yaml::parse(source, value) {
             Ok(node) => {
                 let mut node = node.unwrap_or_else(|| Node::empty_map(whole));
                 shift(&mut node, start);
-                node
+                Some(node)
             }
             Err(problem) => {
                 problems.push(problem.shifted(start));
-                Node::empty_map(whole)
+                None
             }
         }
     }

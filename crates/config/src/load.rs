@@ -96,12 +96,12 @@ impl Reading {
                 let span = Span { source, start: at, end: at };
                 let rule = format!("byte {:#04x} is not UTF-8", text.get(at).unwrap_or(&0));
                 let remedy = "save the file as UTF-8";
-                Err(Problem::syntax(Fault::new(rule, remedy), span))
+                Err(Box::new(Problem::syntax(Fault::new(rule, remedy), span)))
             }
         };
         match parsed {
             Ok(node) => Ok(node.unwrap_or_else(|| Node::empty_map(start))),
-            Err(problem) => Err(Diagnostics::new(vec![problem], std::mem::take(&mut self.sources), &[])),
+            Err(problem) => Err(Diagnostics::new(vec![*problem], std::mem::take(&mut self.sources), &[])),
         }
     }
 

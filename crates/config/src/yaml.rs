@@ -15,13 +15,13 @@ const MAX_DEPTH: usize = 24;
 const MAX_NODES: usize = 500_000;
 
 /// Reads one document. `None` stands for a file with nothing in it.
-pub(crate) fn parse(source: usize, text: &str) -> Result<Option<Node>, Problem> {
+pub(crate) fn parse(source: usize, text: &str) -> Result<Option<Node>, Box<Problem>> {
     if text.len() > MAX_BYTES {
         let fault = Fault::new(
             format!("the file has {} bytes, the most is {MAX_BYTES}", text.len()),
             "move upstreams into files of their own, named in `upstream_files`",
         );
-        return Err(Problem::general(fault, Span { source, start: 0, end: 0 }));
+        return Err(Box::new(Problem::general(fault, Span { source, start: 0, end: 0 })));
     }
     // A byte order mark is no part of the document, but it counts in offsets.
     let (skip, body) = match text.strip_prefix('\u{feff}') {
@@ -83,12 +83,17 @@ impl Loader<'_> {
         Span { source: self.source, start, end }
     }
 
-    fn refuse<T>(&self, span: Span, rule: impl Into<String>, remedy: &str) -> Result<T, Problem> {
-        Err(Problem::general(Fault::new(rule.into(), remedy), span))
+    fn refuse<T>(&self, span: Span, rule: impl Into<String>, remedy: &str) -> Result<T, Box<Problem>> {
+        Err(Box::new(Problem::general(Fault::new(rule.into(), remedy), span)))
     }
 
-    fn syntax(&mut self, error: &ScanError) -> Problem {
+    fn syntax(&mut self, error: &ScanError) -> Box<Problem> {
         let start = self.byte(error.marker().index());
+        if error.info().contains("recursion limit") {
+            // The scanner reads brackets ahead and gives up by itself.
+            let span = Span { source: self.source, start, end: start };
+            return Box::new(Problem::general(too_deep(), span));
+        }
         let line_start = self.text[..start - self.skip].rfind('\n').map_or(0, |at| at + 1);
         let line = self.text[line_start..].lines().next().unwrap_or("");
         let remedy = if line.trim_start_matches(' ').starts_with('\t') || line.contains('\t') {
@@ -99,13 +104,14 @@ impl Loader<'_> {
             "check quotes, brackets and indentation here and on the line above"
         };
         let span = Span { source: self.source, start, end: start };
-        Problem::syntax(Fault::new(format!("not valid YAML: {}", error.info()), remedy), span)
+        let rule = format!("not valid YAML: {}", error.info());
+        Box::new(Problem::syntax(Fault::new(rule, remedy), span))
     }
 
     fn document(
         &mut self,
         parser: &mut Parser<'_, impl saphyr_parser::Input>,
-    ) -> Result<Option<Node>, Problem> {
+    ) -> Result<Option<Node>, Box<Problem>> {
         let mut open: Vec<Open> = Vec::new();
         let mut root: Option<Node> = None;
         let mut documents = 0;
@@ -146,7 +152,7 @@ impl Loader<'_> {
                     self.nodes += count;
                     self.check_count(span)?;
                     if depth(&node) + open.len() > MAX_DEPTH {
-                        return self.too_deep(span);
+                        return Err(Box::new(Problem::general(too_deep(), span)));
                     }
                     if let Some(done) = attach(&mut open, node) {
                         root = Some(done);
@@ -184,7 +190,7 @@ impl Loader<'_> {
                 }
             } else {
                 if open.len() >= MAX_DEPTH {
-                    return self.too_deep(span);
+                    return Err(Box::new(Problem::general(too_deep(), span)));
                 }
                 open.push(Open { node, anchor, key: None, nodes_before: self.nodes - 1 });
             }
@@ -198,7 +204,7 @@ impl Loader<'_> {
         }
     }
 
-    fn check_count(&self, span: Span) -> Result<(), Problem> {
+    fn check_count(&self, span: Span) -> Result<(), Box<Problem>> {
         if self.nodes > MAX_NODES {
             return self.refuse(
                 span,
@@ -209,19 +215,18 @@ impl Loader<'_> {
         Ok(())
     }
 
-    fn too_deep<T>(&self, span: Span) -> Result<T, Problem> {
-        self.refuse(
-            span,
-            format!("nested deeper than {MAX_DEPTH} levels"),
-            "no key needs that: check the indentation and the brackets",
-        )
-    }
-
     /// Takes white space and comments off the end of a block collection.
     fn trim(&self, span: &mut Span) {
         let text = &self.text[span.start - self.skip..span.end - self.skip];
         span.end = span.start + text.trim_end().len();
     }
+}
+
+fn too_deep() -> Fault {
+    Fault::new(
+        format!("nested deeper than {MAX_DEPTH} levels"),
+        "no key needs that: check the indentation and the brackets",
+    )
 }
 
 fn depth(node: &Node) -> usize {

@@ -16,13 +16,13 @@ impl Value for SocketAddr {
             let port = |text: &str| text.parse::<u16>().is_ok();
             let remedy = if port(text) {
                 format!("write 127.0.0.1:{text} for this machine only, 0.0.0.0:{text} for all")
-            } else if let Some(number) = text.strip_prefix([':', '*']).filter(|_| true) {
-                let number = number.trim_start_matches(':');
-                format!("write 0.0.0.0:{number} or \"[::]:{number}\" for all addresses")
             } else if let Some(number) = text.strip_prefix("localhost:") {
                 format!("write 127.0.0.1:{number}: names are not looked up here")
             } else if let Ok(ip) = text.parse::<IpAddr>() {
                 format!("add the port: {}", SocketAddr::new(ip, 8080))
+            } else if let Some(number) = text.strip_prefix([':', '*']) {
+                let number = number.trim_start_matches(':');
+                format!("write 0.0.0.0:{number} or \"[::]:{number}\" for all addresses")
             } else if text.contains("://") {
                 "leave out the scheme: 127.0.0.1:8080".to_owned()
             } else {

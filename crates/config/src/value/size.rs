@@ -33,7 +33,7 @@ impl fmt::Display for ByteSize {
         let (unit, factor) = UNITS[..4]
             .iter()
             .rev()
-            .find(|(_, factor)| self.0 >= *factor && self.0 % factor == 0)
+            .find(|(_, factor)| self.0 >= *factor && self.0.is_multiple_of(*factor))
             .unwrap_or(&UNITS[0]);
         write!(f, "{}{unit}", self.0 / factor)
     }
