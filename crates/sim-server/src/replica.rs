@@ -1,0 +1,214 @@
+//! One simulated engine and what drives it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use simulation::{Engine, EngineParams, Event, ParamsError, Refusal, Request};
+use tokio::sync::Notify;
+
+use crate::answer::Answer;
+use crate::clock::Clock;
+use crate::fault::Faults;
+use crate::model::Model;
+use crate::options::EngineKind;
+use crate::sequence::{Sequence, Slot};
+
+/// Below this a timer, which counts in milliseconds, is no use: look again at once.
+const SPIN_BELOW: Duration = Duration::from_micros(5);
+
+/// What all requests to one replica share.
+pub struct Replica {
+    pub index: usize,
+    pub model: Model,
+    pub kind: EngineKind,
+    pub ignore_eos: bool,
+    pub real_ids: bool,
+    pub block_size: u32,
+    pub faults: Faults,
+    params: EngineParams,
+    clock: Clock,
+    core: Mutex<Core>,
+    wake: Notify,
+    /// Seconds since the epoch when the engine (not the process) started.
+    started_s: Mutex<f64>,
+    real_ids_given: AtomicU64,
+    /// All replicas of the process: a crashed one can be reached only through another.
+    fleet: OnceLock<Vec<Weak<Replica>>>,
+}
+
+/// How finished sequences ended; the engine does not know.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ended {
+    pub stop: u64,
+    pub length: u64,
+}
+
+struct Core {
+    engine: Engine,
+    slots: HashMap<u64, Pending>,
+    ended: Ended,
+    next_id: u64,
+    events: Vec<Event>,
+}
+
+struct Pending {
+    slot: Arc<Slot>,
+    ends_naturally: bool,
+}
+
+/// What a replica is made of.
+pub struct ReplicaSpec {
+    pub index: usize,
+    pub model: Model,
+    pub kind: EngineKind,
+    pub params: EngineParams,
+    pub speed: f64,
+    pub ignore_eos: bool,
+    pub real_ids: bool,
+}
+
+impl Replica {
+    pub fn new(spec: ReplicaSpec) -> Result<Self, ParamsError> {
+        let engine = Engine::new(spec.params.clone())?;
+        Ok(Self {
+            index: spec.index,
+            model: spec.model,
+            kind: spec.kind,
+            ignore_eos: spec.ignore_eos,
+            real_ids: spec.real_ids,
+            block_size: spec.params.block_size,
+            faults: Faults::default(),
+            params: spec.params,
+            clock: Clock::start(spec.speed),
+            core: Mutex::new(Core {
+                engine,
+                slots: HashMap::new(),
+                ended: Ended::default(),
+                next_id: 0,
+                events: Vec::new(),
+            }),
+            wake: Notify::new(),
+            started_s: Mutex::new(unix_s()),
+            real_ids_given: AtomicU64::new(0),
+            fleet: OnceLock::new(),
+        })
+    }
+
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says which replicas the process has.
+    pub fn join(&self, fleet: Vec<Weak<Replica>>) {
+        _ = self.fleet.set(fleet);
+    }
+
+    /// The replica of this process with that index.
+    pub fn other(&self, index: usize) -> Option<Arc<Replica>> {
+        self.fleet.get()?.get(index)?.upgrade()
+    }
+
+    /// Looks at the engine.
+    pub fn with_engine<T>(&self, look: impl FnOnce(&Engine, Ended) -> T) -> T {
+        let core = self.core();
+        look(&core.engine, core.ended)
+    }
+
+    /// Seconds since the epoch when the engine last started.
+    pub fn started_s(&self) -> f64 {
+        *self.started_s.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that no other answer of this replica has.
+    pub fn real_id(&self) -> u64 {
+        self.real_ids_given.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Gives the engine one sequence.
+    pub fn submit(
+        self: &Arc<Self>,
+        prompt_tokens: u32,
+        answer: &Answer,
+        block_hashes: Vec<u64>,
+    ) -> Result<Sequence, Refusal> {
+        let mut core = self.core();
+        let id = core.next_id;
+        let output_tokens = answer.tokens();
+        let at_rest = core.engine.next_event_us().is_none();
+        core.engine
+            .submit(self.clock.now_us(), Request { id, prompt_tokens, output_tokens, block_hashes })?;
+        core.next_id += 1;
+        let slot = Arc::new(Slot::default());
+        core.slots.insert(id, Pending { slot: slot.clone(), ends_naturally: answer.ends_naturally });
+        drop(core);
+        if at_rest {
+            self.wake.notify_one();
+        }
+        Ok(Sequence::new(self.clone(), id, slot))
+    }
+
+    /// Takes a sequence out of the engine, if it is still there.
+    pub fn cancel(&self, id: u64) {
+        let mut core = self.core();
+        if core.slots.remove(&id).is_some() {
+            core.engine.cancel(self.clock.now_us(), id);
+        }
+    }
+
+    /// Makes the engine `factor` times as slow as it was made; 1 undoes it.
+    pub fn slow_down(&self, factor: f64) -> Result<(), ParamsError> {
+        self.core().engine.set_slow_factor(self.params.slow_factor * factor)
+    }
+
+    /// A new engine in place of the old one: nothing cached, nothing counted.
+    pub fn restart(&self) {
+        let mut core = self.core();
+        if let Ok(engine) = Engine::new(self.params.clone()) {
+            core.engine = engine;
+        }
+        core.slots.clear();
+        core.ended = Ended::default();
+        *self.started_s.lock().unwrap_or_else(PoisonError::into_inner) = unix_s();
+    }
+
+    /// Moves the engine with the wall clock, for ever. One timer for each step, whatever the number of sequences.
+    pub async fn drive(&self) {
+        loop {
+            match self.advance() {
+                None => self.wake.notified().await,
+                Some(wait) if wait < SPIN_BELOW => tokio::task::yield_now().await,
+                Some(wait) => tokio::time::sleep(wait).await,
+            }
+        }
+    }
+
+    /// Runs the steps that are due and tells the sequences; the time until the next is due.
+    fn advance(&self) -> Option<Duration> {
+        let mut core = self.core();
+        let Core { engine, slots, ended, events, .. } = &mut *core;
+        engine.advance(self.clock.now_us(), events);
+        for event in events.drain(..) {
+            match event {
+                Event::Token { id, produced, .. } => {
+                    if let Some(pending) = slots.get(&id) {
+                        pending.slot.produced(produced);
+                    }
+                }
+                Event::Finished { id, cached_tokens, .. } => {
+                    if let Some(pending) = slots.remove(&id) {
+                        *(if pending.ends_naturally { &mut ended.stop } else { &mut ended.length }) += 1;
+                        pending.slot.finished(cached_tokens);
+                    }
+                }
+            }
+        }
+        engine.next_event_us().map(|at_us| self.clock.until(at_us))
+    }
+}
+
+/// The wall clock, seconds since the epoch.
+pub fn unix_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
