@@ -1,6 +1,6 @@
 //! A strict walk over JSON (RFC 8259) that builds nothing.
 
-use crate::bytes16::next_special;
+use crate::blocks::{integers, next_special, special_mask_64};
 
 /// Deepest nesting of objects and arrays that is read, the outermost one included.
 ///
@@ -79,53 +79,21 @@ impl<'b> Cursor<'b> {
 
     #[inline]
     pub(crate) fn skip_space(&mut self) {
-        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.peek() {
-            self.at += 1;
-        }
+        self.at = after_space(self.body, self.at);
     }
 
     #[cold]
     pub(crate) fn fault<T>(&self, kind: FaultKind) -> Step<T> {
-        let kind = if self.at >= self.body.len() { FaultKind::EndsEarly } else { kind };
-        Err(Fault { at: self.at, kind })
+        fault(self.body, self.at, kind)
     }
 
     /// From an opening quote to after the closing one.
     #[inline]
     pub(crate) fn string(&mut self) -> Step<RawString> {
-        self.at += 1;
-        let start = self.at;
-        let mut has_escapes = false;
-        loop {
-            self.at = next_special(self.body, self.at);
-            match self.peek() {
-                Some(b'"') => {
-                    self.at += 1;
-                    return Ok(RawString { start, end: self.at - 1, has_escapes });
-                }
-                Some(b'\\') => {
-                    has_escapes = true;
-                    self.escape()?;
-                }
-                _ => return self.fault(FaultKind::ControlInString),
-            }
-        }
-    }
-
-    #[inline]
-    fn escape(&mut self) -> Step {
-        match self.body.get(self.at + 1) {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
-            Some(b'u') => {
-                let digits = self.body.get(self.at + 2..self.at + 6);
-                if !digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit)) {
-                    return self.fault(FaultKind::Escape);
-                }
-                self.at += 6;
-            }
-            _ => return self.fault(FaultKind::Escape),
-        }
-        Ok(())
+        let start = self.at + 1;
+        let (after, has_escapes) = after_string(self.body, self.at)?;
+        self.at = after;
+        Ok(RawString { start, end: after - 1, has_escapes })
     }
 
     /// A key and its colon, up to where the value starts.
@@ -135,118 +103,15 @@ impl<'b> Cursor<'b> {
             return self.fault(FaultKind::KeyExpected);
         }
         let key = self.string()?;
-        self.skip_space();
-        if self.peek() != Some(b':') {
-            return self.fault(FaultKind::ColonExpected);
-        }
-        self.at += 1;
-        self.skip_space();
+        self.at = after_colon(self.body, self.at)?;
         Ok(key)
     }
 
-    fn literal(&mut self, word: &[u8]) -> Step {
-        if self.body[self.at..].starts_with(word) {
-            self.at += word.len();
-            Ok(())
-        } else {
-            self.fault(FaultKind::Literal)
-        }
-    }
-
-    #[inline]
-    fn digits(&mut self) -> Step {
-        let start = self.at;
-        while self.peek().is_some_and(|b| b.is_ascii_digit()) {
-            self.at += 1;
-        }
-        if self.at == start { self.fault(FaultKind::Number) } else { Ok(()) }
-    }
-
-    #[inline]
-    fn number(&mut self) -> Step {
-        if self.peek() == Some(b'-') {
-            self.at += 1;
-        }
-        if self.peek() == Some(b'0') {
-            self.at += 1;
-            if self.peek().is_some_and(|b| b.is_ascii_digit()) {
-                return self.fault(FaultKind::Number);
-            }
-        } else {
-            self.digits()?;
-        }
-        if self.peek() == Some(b'.') {
-            self.at += 1;
-            self.digits()?;
-        }
-        if let Some(b'e' | b'E') = self.peek() {
-            self.at += 1;
-            if let Some(b'+' | b'-') = self.peek() {
-                self.at += 1;
-            }
-            self.digits()?;
-        }
-        Ok(())
-    }
-
     /// Steps over a value that is inside `depth` objects and arrays.
-    ///
-    /// Iterative: whether each open bracket is an object is one bit of `open`, the innermost lowest.
+    #[inline]
     pub(crate) fn skip_value(&mut self, depth: u32) -> Step {
-        let (mut open, mut level) = (0_u128, depth);
-        loop {
-            match self.peek() {
-                Some(b'"') => _ = self.string()?,
-                Some(bracket @ (b'{' | b'[')) => {
-                    if level >= MAX_DEPTH {
-                        return self.fault(FaultKind::TooDeep);
-                    }
-                    let is_object = bracket == b'{';
-                    self.at += 1;
-                    self.skip_space();
-                    // '}' is '{' + 2 and ']' is '[' + 2.
-                    if self.peek() == Some(bracket + 2) {
-                        self.at += 1;
-                    } else {
-                        open = open << 1 | u128::from(is_object);
-                        level += 1;
-                        if is_object {
-                            self.key()?;
-                        }
-                        continue;
-                    }
-                }
-                Some(b'-' | b'0'..=b'9') => self.number()?,
-                Some(b't') => self.literal(b"true")?,
-                Some(b'f') => self.literal(b"false")?,
-                Some(b'n') => self.literal(b"null")?,
-                _ => return self.fault(FaultKind::Value),
-            }
-            loop {
-                if level == depth {
-                    return Ok(());
-                }
-                self.skip_space();
-                let in_object = open & 1 == 1;
-                match self.peek() {
-                    Some(b',') => {
-                        self.at += 1;
-                        self.skip_space();
-                        if in_object {
-                            self.key()?;
-                        }
-                        break;
-                    }
-                    Some(b'}') if in_object => {}
-                    Some(b']') if !in_object => {}
-                    _ if in_object => return self.fault(FaultKind::CommaOrBraceExpected),
-                    _ => return self.fault(FaultKind::CommaOrBracketExpected),
-                }
-                self.at += 1;
-                open >>= 1;
-                level -= 1;
-            }
-        }
+        self.at = after_value(self.body, self.at, depth)?;
+        Ok(())
     }
 
     /// Walks the members of the object that starts here and is the `depth`th one, counted from 1. `visit` gets
@@ -296,6 +161,206 @@ impl<'b> Cursor<'b> {
         self.skip_value(depth)?;
         Ok(std::str::from_utf8(&self.body[start..self.at]).ok().and_then(|digits| digits.parse().ok()))
     }
+}
+
+// The hot part. Each function takes the place where something starts and gives the place after it, so that the
+// place stays in a register.
+
+#[cold]
+#[inline(never)]
+fn fault<T>(body: &[u8], at: usize, kind: FaultKind) -> Step<T> {
+    let kind = if at >= body.len() { FaultKind::EndsEarly } else { kind };
+    Err(Fault { at, kind })
+}
+
+#[inline(always)]
+fn after_space(body: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\n' | b'\r' | b'\t') = body.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// The place after the string, and whether it has escapes.
+#[inline(always)]
+fn after_string(body: &[u8], quote: usize) -> Step<(usize, bool)> {
+    let at = next_special(body, quote + 1);
+    if body.get(at) == Some(&b'"') {
+        return Ok((at + 1, false));
+    }
+    let at = after_long_string(body, at)?;
+    Ok((at, true))
+}
+
+/// The rest of a string from its first escape.
+fn after_long_string(body: &[u8], mut at: usize) -> Step<usize> {
+    // Where there is one escape there are more: their places are found for a block at once.
+    'blocks: while let Some(block) = body.get(at..).and_then(<[u8]>::first_chunk::<64>) {
+        let mut specials = special_mask_64(block);
+        while specials != 0 {
+            let place = at + specials.trailing_zeros() as usize;
+            let next = match body[place] {
+                b'"' => return Ok(place + 1),
+                b'\\' => after_escape(body, place)?,
+                _ => return fault(body, place, FaultKind::ControlInString),
+            };
+            if next - at >= 64 {
+                at = next;
+                continue 'blocks;
+            }
+            specials &= u64::MAX << (next - at);
+        }
+        at += 64;
+    }
+    loop {
+        at = next_special(body, at);
+        match body.get(at) {
+            Some(b'"') => return Ok(at + 1),
+            Some(b'\\') => at = after_escape(body, at)?,
+            _ => return fault(body, at, FaultKind::ControlInString),
+        }
+    }
+}
+
+#[inline]
+fn after_escape(body: &[u8], at: usize) -> Step<usize> {
+    match body.get(at + 1) {
+        Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => Ok(at + 2),
+        Some(b'u') if body.get(at + 2..at + 6).is_some_and(|hex| hex.iter().all(u8::is_ascii_hexdigit)) => {
+            Ok(at + 6)
+        }
+        _ => fault(body, at, FaultKind::Escape),
+    }
+}
+
+#[inline(always)]
+fn after_key(body: &[u8], at: usize) -> Step<usize> {
+    if body.get(at) != Some(&b'"') {
+        return fault(body, at, FaultKind::KeyExpected);
+    }
+    let (at, _) = after_string(body, at)?;
+    after_colon(body, at)
+}
+
+#[inline(always)]
+fn after_colon(body: &[u8], at: usize) -> Step<usize> {
+    let at = after_space(body, at);
+    if body.get(at) != Some(&b':') {
+        return fault(body, at, FaultKind::ColonExpected);
+    }
+    Ok(after_space(body, at + 1))
+}
+
+#[inline(always)]
+fn after_literal(body: &[u8], at: usize, word: &[u8]) -> Step<usize> {
+    if body[at..].starts_with(word) { Ok(at + word.len()) } else { fault(body, at, FaultKind::Literal) }
+}
+
+#[inline(always)]
+fn after_digits(body: &[u8], start: usize) -> Step<usize> {
+    let mut at = start;
+    while body.get(at).is_some_and(u8::is_ascii_digit) {
+        at += 1;
+    }
+    if at == start { fault(body, at, FaultKind::Number) } else { Ok(at) }
+}
+
+#[inline]
+fn after_number(body: &[u8], mut at: usize) -> Step<usize> {
+    if body.get(at) == Some(&b'-') {
+        at += 1;
+    }
+    if body.get(at) == Some(&b'0') {
+        at += 1;
+        if body.get(at).is_some_and(u8::is_ascii_digit) {
+            return fault(body, at, FaultKind::Number);
+        }
+    } else {
+        at = after_digits(body, at)?;
+    }
+    if body.get(at) == Some(&b'.') {
+        at = after_digits(body, at + 1)?;
+    }
+    if let Some(b'e' | b'E') = body.get(at) {
+        at += 1;
+        if let Some(b'+' | b'-') = body.get(at) {
+            at += 1;
+        }
+        at = after_digits(body, at)?;
+    }
+    Ok(at)
+}
+
+/// The place after the value at `at`, which is inside `depth` objects and arrays.
+///
+/// Iterative: whether each open bracket is an object is one bit of `open`, the innermost lowest.
+fn after_value(body: &[u8], mut at: usize, depth: u32) -> Step<usize> {
+    let (mut open, mut level) = (0_u128, depth);
+    loop {
+        match body.get(at) {
+            Some(b'"') => at = after_string(body, at)?.0,
+            Some(bracket @ (b'{' | b'[')) => {
+                if level >= MAX_DEPTH {
+                    return fault(body, at, FaultKind::TooDeep);
+                }
+                let is_object = *bracket == b'{';
+                at = after_space(body, at + 1);
+                // '}' is '{' + 2 and ']' is '[' + 2.
+                if body.get(at) == Some(&(bracket + 2)) {
+                    at += 1;
+                } else {
+                    open = open << 1 | u128::from(is_object);
+                    level += 1;
+                    at = if is_object { after_key(body, at)? } else { after_integers(body, at) };
+                    continue;
+                }
+            }
+            Some(b'-' | b'0'..=b'9') => at = after_number(body, at)?,
+            Some(b't') => at = after_literal(body, at, b"true")?,
+            Some(b'f') => at = after_literal(body, at, b"false")?,
+            Some(b'n') => at = after_literal(body, at, b"null")?,
+            _ => return fault(body, at, FaultKind::Value),
+        }
+        loop {
+            if level == depth {
+                return Ok(at);
+            }
+            at = after_space(body, at);
+            let in_object = open & 1 == 1;
+            match body.get(at) {
+                Some(b',') => {
+                    at = after_space(body, at + 1);
+                    if in_object {
+                        at = after_key(body, at)?;
+                    }
+                    break;
+                }
+                Some(b'}') if in_object => {}
+                Some(b']') if !in_object => {}
+                _ if in_object => return fault(body, at, FaultKind::CommaOrBraceExpected),
+                _ => return fault(body, at, FaultKind::CommaOrBracketExpected),
+            }
+            at += 1;
+            open >>= 1;
+            level -= 1;
+        }
+    }
+}
+
+/// Steps over elements of an array of token ids, whole ones with their commas, as many as it can take in blocks.
+/// Gives the place where an element has to start; what it cannot judge it leaves to the slow way.
+#[inline]
+fn after_integers(body: &[u8], at: usize) -> usize {
+    if body.get(at).is_some_and(u8::is_ascii_digit) { after_integer_blocks(body, at) } else { at }
+}
+
+#[inline(never)]
+fn after_integer_blocks(body: &[u8], mut at: usize) -> usize {
+    while let Some(block) = body.get(at..).and_then(<[u8]>::first_chunk::<64>) {
+        let Some(len) = integers(block) else { break };
+        at = after_space(body, at + len);
+    }
+    at
 }
 
 /// Turns the inside of a checked JSON string into text. A lone surrogate has no text: `None`.

@@ -18,8 +18,9 @@
 //! Pure functions over bytes: no input or output, no clock, nothing kept between calls. It is not a client, has no
 //! typed copy of anyone's schema, and never prints JSON that it read: bytes pass unchanged.
 
+mod blocks;
 mod body_error;
-mod bytes16;
+
 mod disposition;
 mod error_body;
 mod json;

@@ -1,0 +1,227 @@
+//! What needs no look at single bytes: where a string ends, and runs of token ids.
+
+/// First byte at or after `from` that is a quote, a backslash or a control character; `body.len()` if none is.
+#[inline]
+pub(crate) fn next_special(body: &[u8], from: usize) -> usize {
+    let mut at = from;
+    while let Some(block) = body.get(at..).and_then(<[u8]>::first_chunk::<16>) {
+        let mask = special_mask(block);
+        if mask != 0 {
+            return at + mask.trailing_zeros() as usize;
+        }
+        at += 16;
+    }
+    while at < body.len() && !is_special(body[at]) {
+        at += 1;
+    }
+    at
+}
+
+/// One bit per byte that is a quote, a backslash or a control character, lowest first.
+#[inline]
+pub(crate) fn special_mask_64(block: &[u8; 64]) -> u64 {
+    let mut mask = 0;
+    for (index, quarter) in block.as_chunks::<16>().0.iter().enumerate() {
+        mask |= u64::from(special_mask(quarter)) << (16 * index);
+    }
+    mask
+}
+
+#[inline]
+fn is_special(byte: u8) -> bool {
+    byte == b'"' || byte == b'\\' || byte < 0x20
+}
+
+/// Length of the whole elements, with their commas, that `block` starts with if they are plain integers separated by
+/// `,` or `, `. `None` if it does not start with one, or anything is not to be judged here.
+#[inline]
+pub(crate) fn integers(block: &[u8; 64]) -> Option<usize> {
+    let (mut digits, mut zeros, mut commas, mut spaces) = (0_u64, 0_u64, 0_u64, 0_u64);
+    for (index, quarter) in block.as_chunks::<16>().0.iter().enumerate() {
+        let classes = classes(quarter);
+        digits |= u64::from(classes.digits) << (16 * index);
+        zeros |= u64::from(classes.zeros) << (16 * index);
+        commas |= u64::from(classes.commas) << (16 * index);
+        spaces |= u64::from(classes.spaces) << (16 * index);
+    }
+    // Up to the last comma before the first byte of another kind.
+    let other = !(digits | commas | spaces);
+    let run = other.wrapping_sub(1) & !other;
+    let last = 63_u32.checked_sub((commas & run).leading_zeros())?;
+    let run = u64::MAX >> (63 - last);
+    let starts = digits & !(digits << 1);
+    let bare_commas = commas & !(digits << 1);
+    let stray_spaces = spaces & !(commas << 1);
+    let leading_zeros = zeros & starts & digits >> 1;
+    let is_plain = (bare_commas | stray_spaces | leading_zeros) & run == 0;
+    is_plain.then_some(last as usize + 1)
+}
+
+/// One bit per byte, lowest first.
+#[derive(Debug, PartialEq, Eq)]
+struct Classes {
+    digits: u16,
+    zeros: u16,
+    commas: u16,
+    spaces: u16,
+}
+
+#[cfg(target_arch = "x86_64")]
+use sse2::{classes, special_mask};
+
+#[cfg(not(target_arch = "x86_64"))]
+use portable::{classes, special_mask};
+
+#[cfg(target_arch = "x86_64")]
+#[allow(unsafe_code)] // Half the time of a whole scan, see `examples/scan_speed.rs`; no pointers are involved.
+mod sse2 {
+    use std::arch::x86_64::{
+        __m128i, _mm_cmpeq_epi8, _mm_max_epu8, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128, _mm_set_epi64x,
+        _mm_set1_epi8, _mm_sub_epi8,
+    };
+
+    use super::Classes;
+
+    /// One bit per byte that is a quote, a backslash or a control character, lowest first.
+    #[inline]
+    pub(super) fn special_mask(block: &[u8; 16]) -> u32 {
+        // SAFETY: SSE2 is part of x86_64, so every machine that runs this has it.
+        unsafe { special(block) }
+    }
+
+    #[inline]
+    pub(super) fn classes(block: &[u8; 16]) -> Classes {
+        // SAFETY: as above.
+        unsafe { number_classes(block) }
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn load(block: &[u8; 16]) -> __m128i {
+        // Two halves in safe code; the compiler makes one load of them.
+        let word = u128::from_le_bytes(*block);
+        _mm_set_epi64x((word >> 64) as i64, word as i64)
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn equal(bytes: __m128i, byte: u8) -> __m128i {
+        _mm_cmpeq_epi8(bytes, _mm_set1_epi8(byte as i8))
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn special(block: &[u8; 16]) -> u32 {
+        let bytes = load(block);
+        let last_control = _mm_set1_epi8(0x1f);
+        let control = _mm_cmpeq_epi8(_mm_max_epu8(bytes, last_control), last_control);
+        let quoting = _mm_or_si128(equal(bytes, b'"'), equal(bytes, b'\\'));
+        _mm_movemask_epi8(_mm_or_si128(control, quoting)) as u32
+    }
+
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn number_classes(block: &[u8; 16]) -> Classes {
+        let bytes = load(block);
+        let value = _mm_sub_epi8(bytes, _mm_set1_epi8(b'0' as i8));
+        let is_digit = _mm_cmpeq_epi8(_mm_min_epu8(value, _mm_set1_epi8(9)), value);
+        let mask = |lanes| _mm_movemask_epi8(lanes) as u16;
+        Classes {
+            digits: mask(is_digit),
+            zeros: mask(equal(bytes, b'0')),
+            commas: mask(equal(bytes, b',')),
+            spaces: mask(equal(bytes, b' ')),
+        }
+    }
+}
+
+/// The same on any machine: eight bytes of a word at once.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+mod portable {
+    use super::Classes;
+
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+
+    /// The high bit of each byte below `limit`, which is at most 0x80. No borrow crosses a byte.
+    fn below(word: u64, limit: u8) -> u64 {
+        !((word | HIGH) - ONES * u64::from(limit)) & !word & HIGH
+    }
+
+    fn equal(word: u64, byte: u8) -> u64 {
+        below(word ^ (ONES * u64::from(byte)), 1)
+    }
+
+    /// Runs `find` over both halves and gathers the high bits that it leaves.
+    fn mask(block: &[u8; 16], find: impl Fn(u64) -> u64) -> u16 {
+        let word = u128::from_le_bytes(*block);
+        let gather = |half: u64| ((find(half) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u16;
+        gather(word as u64) | gather((word >> 64) as u64) << 8
+    }
+
+    pub(super) fn special_mask(block: &[u8; 16]) -> u32 {
+        mask(block, |word| below(word, 0x20) | equal(word, b'"') | equal(word, b'\\')).into()
+    }
+
+    pub(super) fn classes(block: &[u8; 16]) -> Classes {
+        Classes {
+            digits: mask(block, |word| below(word, b'9' + 1) & !below(word, b'0')),
+            zeros: mask(block, |word| equal(word, b'0')),
+            commas: mask(block, |word| equal(word, b',')),
+            spaces: mask(block, |word| equal(word, b' ')),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_byte_at_every_lane() {
+        for byte in 0..=255_u8 {
+            for lane in 0..16 {
+                for filler in [b'a', 0x80, 0xff, b'!', b'#', b' '] {
+                    let mut block = [filler; 16];
+                    block[lane] = byte;
+                    let expected = u32::from(is_special(byte)) << lane;
+                    assert_eq!(special_mask(&block), expected, "{byte:#x} in {filler:#x}");
+                    assert_eq!(portable::special_mask(&block), expected, "{byte:#x} in {filler:#x}");
+                    assert_eq!(classes(&block), portable::classes(&block), "{byte:#x} in {filler:#x}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_lengths() {
+        for len in 0..50 {
+            let mut body = vec![b'x'; len];
+            assert_eq!(next_special(&body, 0), len);
+            for at in 0..len {
+                body[at] = b'"';
+                assert_eq!(next_special(&body, 0), at);
+                assert_eq!(next_special(&body, at), at);
+                assert_eq!(next_special(&body, at + 1), len);
+                body[at] = b'x';
+            }
+        }
+    }
+
+    #[test]
+    fn integer_runs_end_at_their_last_comma() {
+        let run = |text: &str| {
+            let mut block = [b']'; 64];
+            block[..text.len()].copy_from_slice(text.as_bytes());
+            integers(&block)
+        };
+        assert_eq!(run("1,23,456"), Some(5));
+        assert_eq!(run("0, 10, 7"), Some(6));
+        assert_eq!(run("1,2,-3,4"), Some(4));
+        assert_eq!(run("1,2.5,3"), Some(2));
+        assert_eq!(run(&"7,".repeat(32)), Some(64));
+        for slow in ["1", "", ",1,", " 1,", "01,2,", "1,00,2,", "1,,2,", "1 ,2,", "1,  2,3,", "x,1,"] {
+            assert_eq!(run(slow), None, "{slow}");
+        }
+    }
+}
