@@ -1,1 +1,42 @@
-//! The data plane: listeners, upstream pools, streaming
+//! The data plane: listeners, upstream pools, streaming.
+//!
+//! A doer: it moves bytes between clients and engines and holds no policy; `scheduling` picks the endpoint and
+//! `api` reads what must be known of a request. One thread a core, each with its own runtime, client
+//! connections, upstream connections and counts; nothing that cores share is locked on a request's way.
+//!
+//! ```no_run
+//! # fn settings() -> (gateway::Startup, Vec<gateway::Upstream>) { unimplemented!() }
+//! let (startup, upstreams) = settings();
+//! let gateway = gateway::Gateway::start(startup, gateway::Policy::default(), upstreams)?;
+//! println!("{:?}", gateway.addresses());
+//! # Ok::<(), gateway::StartError>(())
+//! ```
+//!
+//! It is not a general reverse proxy: it answers inference calls, and other paths only when they are listed.
+
+mod accept;
+mod access_log;
+mod body;
+mod control;
+mod core;
+mod gateway;
+mod ledger;
+mod local;
+mod probe;
+mod receive;
+mod refuse;
+mod service;
+mod settings;
+mod ticket;
+mod upstream;
+mod world;
+
+pub use engines::EngineKind;
+pub use gateway::{Gateway, Observer, Snapshot, StartError};
+pub use ledger::{CLIENT_GONE, Histogram, ITL_BOUNDS_S, LATENCY_BOUNDS_S, Ledger, NOWHERE, Recent, Series};
+pub use scheduling::{Health, Role};
+pub use settings::{
+    AccessLog, ExtraPath, Level, Notice, Notify, Policy, ResponseHeaders, Startup, Upstream,
+};
+pub use upstream::Protocol;
+pub use world::{ModelLabel, World};

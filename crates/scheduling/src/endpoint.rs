@@ -51,7 +51,8 @@ const UNKNOWN: u32 = u32::MAX;
 #[repr(align(128))] // its own cache lines: neighbours in memory must not slow each other down
 pub struct Endpoint {
     id: EndpointId,
-    max_in_flight: Option<u32>,
+    /// [`UNKNOWN`]: no bound.
+    max_in_flight: AtomicU32,
     in_flight: AtomicU32,
     health: AtomicU8,
     running: AtomicU32,
@@ -67,7 +68,7 @@ impl Endpoint {
     pub fn new(id: EndpointId, max_in_flight: Option<u32>) -> Arc<Self> {
         Arc::new(Self {
             id,
-            max_in_flight,
+            max_in_flight: AtomicU32::new(max_in_flight.unwrap_or(UNKNOWN)),
             in_flight: AtomicU32::new(0),
             health: AtomicU8::new(0),
             running: AtomicU32::new(UNKNOWN),
@@ -92,15 +93,18 @@ impl Endpoint {
     pub fn enter(self: &Arc<Self>) -> Option<InFlight> {
         let before = self.in_flight.fetch_add(1, Relaxed);
         let guard = InFlight { endpoint: Arc::clone(self) };
-        match self.max_in_flight {
-            Some(bound) if before >= bound => None, // dropping the guard takes the count back
-            _ => Some(guard),
-        }
+        // Dropping the guard takes the count back.
+        (before < self.max_in_flight.load(Relaxed)).then_some(guard)
+    }
+
+    /// Changes the bound. Requests that are there already stay.
+    pub fn set_max_in_flight(&self, bound: Option<u32>) {
+        self.max_in_flight.store(bound.unwrap_or(UNKNOWN), Relaxed);
     }
 
     /// Whether another request would exceed the bound.
     pub fn is_full(&self) -> bool {
-        self.max_in_flight.is_some_and(|bound| self.in_flight() >= bound)
+        self.in_flight() >= self.max_in_flight.load(Relaxed)
     }
 
     /// Whether it could be reached.

@@ -1,0 +1,198 @@
+//! The access log: one JSON line for each request, written by a thread of its own.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::settings::{AccessLog, Level, Notice, Notify};
+
+/// A core hands its lines over when it has this many bytes, or at its next tick.
+const FLUSH_BYTES: usize = 32 * 1024;
+
+/// Batches that may wait for the writer. A log that cannot keep up loses lines, and says how many; it never
+/// holds up a request.
+const QUEUE: usize = 64;
+
+/// Lines of one core.
+#[derive(Debug, Default)]
+pub struct LogBuffer {
+    lines: Vec<u8>,
+    count: u64,
+    to: Option<SyncSender<Vec<u8>>>,
+    lost: Arc<AtomicU64>,
+}
+
+/// What a line says.
+#[derive(Debug)]
+pub struct Line<'a> {
+    /// The request's id.
+    pub id: &'a str,
+    /// The method.
+    pub method: &'a str,
+    /// The path without its query, which may hold secrets.
+    pub path: &'a str,
+    /// The model, by its label.
+    pub model: &'a str,
+    /// The endpoint's name.
+    pub endpoint: &'a str,
+    /// The status, or 499.
+    pub status: u16,
+    /// Endpoints tried.
+    pub attempts: u32,
+    /// Why the endpoint was picked.
+    pub picked: &'a str,
+    /// Bytes of the body received.
+    pub bytes_in: u64,
+    /// Bytes of the body sent.
+    pub bytes_out: u64,
+    /// Time to the answer's first byte, milliseconds.
+    pub ttft_ms: Option<f64>,
+    /// Whole time, milliseconds.
+    pub duration_ms: f64,
+    /// Tokens.
+    pub usage: Option<api::Usage>,
+    /// Code of a refusal, or of what went wrong.
+    pub error: Option<&'a str>,
+    /// Details of what went wrong.
+    pub detail: Option<&'a str>,
+}
+
+impl LogBuffer {
+    /// Whether lines go anywhere.
+    pub fn is_on(&self) -> bool {
+        self.to.is_some()
+    }
+
+    /// Adds a line.
+    pub fn push(&mut self, line: &Line<'_>) {
+        if self.to.is_none() {
+            return;
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let out = &mut self.lines;
+        let _ = write!(out, "{{\"time\":{}.{:03},\"id\":", now.as_secs(), now.subsec_millis());
+        string(out, line.id);
+        for (key, value) in [
+            (",\"method\":", line.method),
+            (",\"path\":", line.path),
+            (",\"model\":", line.model),
+            (",\"endpoint\":", line.endpoint),
+            (",\"picked\":", line.picked),
+        ] {
+            out.extend_from_slice(key.as_bytes());
+            string(out, value);
+        }
+        let _ = write!(
+            out,
+            ",\"status\":{},\"attempts\":{},\"bytes_in\":{},\"bytes_out\":{},\"duration_ms\":{:.3}",
+            line.status, line.attempts, line.bytes_in, line.bytes_out, line.duration_ms
+        );
+        if let Some(ttft_ms) = line.ttft_ms {
+            let _ = write!(out, ",\"ttft_ms\":{ttft_ms:.3}");
+        }
+        if let Some(usage) = &line.usage {
+            let (prompt, output) = (usage.prompt_tokens, usage.completion_tokens);
+            let _ = write!(out, ",\"prompt_tokens\":{prompt},\"output_tokens\":{output}");
+            if let Some(cached) = usage.cached_tokens {
+                let _ = write!(out, ",\"cached_tokens\":{cached}");
+            }
+        }
+        for (key, value) in [(",\"error\":", line.error), (",\"detail\":", line.detail)] {
+            if let Some(value) = value {
+                out.extend_from_slice(key.as_bytes());
+                string(out, value);
+            }
+        }
+        out.extend_from_slice(b"}\n");
+        self.count += 1;
+        if self.lines.len() >= FLUSH_BYTES {
+            self.flush();
+        }
+    }
+
+    /// Hands the lines to the writer.
+    pub fn flush(&mut self) {
+        let (Some(to), false) = (&self.to, self.lines.is_empty()) else { return };
+        let lines = std::mem::take(&mut self.lines);
+        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = to.try_send(lines) {
+            self.lost.fetch_add(self.count, Relaxed);
+        }
+        self.count = 0;
+    }
+}
+
+/// Writes a JSON string.
+fn string(out: &mut Vec<u8>, text: &str) {
+    // Writing to memory does not fail, and a str always has a JSON form.
+    let _ = serde_json::to_writer(out, text);
+}
+
+/// The open log: makes a buffer for each core, and waits for the writer at the end.
+#[derive(Debug)]
+pub struct Log {
+    sender: Option<SyncSender<Vec<u8>>>,
+    lost: Arc<AtomicU64>,
+    writer: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Log {
+    /// Opens the log and starts its writer.
+    pub fn open(to: Option<&AccessLog>, notify: Notify) -> std::io::Result<Self> {
+        let lost = Arc::new(AtomicU64::new(0));
+        let Some(to) = to else { return Ok(Self { sender: None, lost, writer: None }) };
+        let output: Box<dyn Write + Send> = match to {
+            AccessLog::Stdout => Box::new(std::io::stdout()),
+            AccessLog::Stderr => Box::new(std::io::stderr()),
+            AccessLog::File(path) => {
+                Box::new(std::fs::OpenOptions::new().create(true).append(true).open(path)?)
+            }
+        };
+        let (sender, lines) = sync_channel(QUEUE);
+        let thread_lost = Arc::clone(&lost);
+        let writer = std::thread::Builder::new()
+            .name("access-log".into())
+            .spawn(move || write_lines(output, &lines, &thread_lost, &notify))?;
+        Ok(Self { sender: Some(sender), lost, writer: Some(writer) })
+    }
+
+    /// A buffer for one core.
+    pub fn buffer(&self) -> LogBuffer {
+        LogBuffer { to: self.sender.clone(), lost: Arc::clone(&self.lost), ..LogBuffer::default() }
+    }
+
+    /// Waits until all is written. Every buffer must be gone.
+    pub fn close(self) {
+        drop(self.sender);
+        if let Some(writer) = self.writer {
+            let _ = writer.join();
+        }
+    }
+}
+
+fn write_lines(mut output: Box<dyn Write + Send>, lines: &Receiver<Vec<u8>>, lost: &AtomicU64, notify: &Notify) {
+    let mut failing = false;
+    let mut lost_before = 0;
+    for batch in lines {
+        let written = output.write_all(&batch).and_then(|()| output.flush());
+        let say = |text: String| notify(Notice { level: Level::Warning, text });
+        match written {
+            Err(error) if !failing => {
+                failing = true;
+                say(format!("the access log cannot be written: {error}; lines are lost until it can"));
+            }
+            Err(_) => {}
+            Ok(()) if failing => {
+                failing = false;
+                notify(Notice { level: Level::Info, text: "the access log is written again".into() });
+            }
+            Ok(()) => {}
+        }
+        let lost_now = lost.load(Relaxed);
+        if lost_now > lost_before {
+            say(format!("the access log could not keep up: {} lines lost", lost_now - lost_before));
+            lost_before = lost_now;
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! One core: a thread with its own runtime, client connections, upstream connections and counts.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use http::HeaderValue;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use scheduling::PrefixIndex;
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::access_log::LogBuffer;
+use crate::ledger::Ledger;
+use crate::local::LocalExecutor;
+use crate::service;
+use crate::settings::Notify;
+use crate::upstream::Pool;
+use crate::world::World;
+
+/// Housekeeping: idle connections, the log's rest, a changed world.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Shared by all cores and the control thread.
+pub struct Shared {
+    /// The endpoints and the rules.
+    pub world: Arc<ArcSwap<World>>,
+    /// Who saw which prompt.
+    pub index: PrefixIndex,
+    /// Start of the gateway's clock.
+    pub epoch: Instant,
+    /// No new work is wanted: readiness says so, HTTP/1.1 answers close their connections.
+    pub draining: AtomicBool,
+    /// An endpoint has answered.
+    pub ready: AtomicBool,
+    /// One for each core.
+    pub gauges: Vec<Gauge>,
+}
+
+impl Shared {
+    /// Milliseconds on the gateway's clock.
+    pub fn ms(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a core has open. Written by that core and the acceptor, read by all.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Gauge {
+    /// Client connections, those on their way to the core included.
+    pub connections: AtomicUsize,
+    /// Requests whose answer is not complete.
+    pub requests: AtomicUsize,
+}
+
+/// What the control thread asks of a core.
+pub enum Command {
+    /// Serve this client.
+    Accept(std::net::TcpStream),
+    /// Copy the counts.
+    Snapshot(oneshot::Sender<Ledger>),
+    /// Close connections as they become idle.
+    Drain,
+    /// End at once.
+    Stop,
+}
+
+/// A core's state. Its thread is the only one that touches it.
+pub struct Core {
+    /// Its number.
+    pub index: usize,
+    /// What is shared.
+    pub shared: Arc<Shared>,
+    /// Upstream connections.
+    pub pool: Pool,
+    /// Counts.
+    pub ledger: RefCell<Ledger>,
+    /// Access log lines on their way.
+    pub log: RefCell<LogBuffer>,
+    /// Told of what happens besides requests.
+    pub notify: Notify,
+    world: RefCell<WorldCache>,
+    random: Cell<u64>,
+    id_prefix: u64,
+    id_count: Cell<u64>,
+    connections: RefCell<Connections>,
+}
+
+/// This core's handle on the world: a plain counter is cheaper to copy than one that all cores write to.
+struct WorldCache {
+    cache: arc_swap::Cache<Arc<ArcSwap<World>>, Arc<World>>,
+    local: Rc<Arc<World>>,
+}
+
+#[derive(Default)]
+struct Connections {
+    next: u64,
+    wakers: HashMap<u64, Waker>,
+    draining: bool,
+}
+
+impl Core {
+    /// A core that has served nothing yet.
+    pub fn new(index: usize, shared: Arc<Shared>, seed: u64, log: LogBuffer, notify: Notify) -> Rc<Self> {
+        let mut cache = arc_swap::Cache::new(Arc::clone(&shared.world));
+        let local = Rc::new(Arc::clone(cache.load()));
+        Rc::new(Self {
+            index,
+            shared,
+            pool: Pool::default(),
+            ledger: RefCell::default(),
+            log: RefCell::new(log),
+            notify,
+            world: RefCell::new(WorldCache { cache, local }),
+            random: Cell::new(seed ^ (index as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+            // Ids must differ between processes whatever the seed: keys of the standard hash maps come from
+            // the system's randomness.
+            id_prefix: RandomState::new().hash_one(index),
+            id_count: Cell::new(0),
+            connections: RefCell::default(),
+        })
+    }
+
+    /// The endpoints and the rules as they are now.
+    pub fn world(&self) -> Rc<Arc<World>> {
+        let mut world = self.world.borrow_mut();
+        let WorldCache { cache, local } = &mut *world;
+        let current = cache.load();
+        if !Arc::ptr_eq(current, local) {
+            *local = Rc::new(Arc::clone(current));
+        }
+        Rc::clone(local)
+    }
+
+    /// A number that the next call will not give again soon.
+    pub fn random(&self) -> u64 {
+        let next = self.random.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.random.set(next);
+        next
+    }
+
+    /// A new request id: 32 hexadecimal digits.
+    pub fn request_id(&self) -> HeaderValue {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let count = self.id_count.get();
+        self.id_count.set(count + 1);
+        let id = u128::from(self.id_prefix) << 64 | u128::from(count);
+        let mut text = [0u8; 32];
+        for (place, digit) in text.iter_mut().enumerate() {
+            *digit = DIGITS[(id >> (124 - 4 * place)) as usize & 15];
+        }
+        HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0"))
+    }
+
+    /// This core's gauge.
+    pub fn gauge(&self) -> &Gauge {
+        &self.shared.gauges[self.index]
+    }
+}
+
+/// Runs a core until it is told to stop.
+pub fn run(core: Rc<Core>, mut commands: mpsc::UnboundedReceiver<Command>) -> std::io::Result<()> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default())?;
+    runtime.block_on(async move {
+        let mut tick = tokio::time::interval(TICK);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                command = commands.recv() => match command {
+                    Some(Command::Accept(stream)) => accept(&core, stream),
+                    Some(Command::Snapshot(reply)) => {
+                        let _ = reply.send(core.ledger.borrow().clone());
+                    }
+                    Some(Command::Drain) => {
+                        let mut connections = core.connections.borrow_mut();
+                        connections.draining = true;
+                        connections.wakers.values().for_each(Waker::wake_by_ref);
+                    }
+                    Some(Command::Stop) | None => break,
+                },
+                _ = tick.tick() => housekeeping(&core),
+            }
+        }
+        core.log.borrow_mut().flush();
+    });
+    Ok(())
+}
+
+fn housekeeping(core: &Rc<Core>) {
+    let world = core.world();
+    let is_current = |id| world.targets.iter().any(|target| target.id == id);
+    core.pool.sweep(Instant::now(), is_current);
+    core.ledger.borrow_mut().retain(is_current);
+    core.log.borrow_mut().flush();
+}
+
+/// Holds a connection's place in the core's count.
+struct Open {
+    core: Rc<Core>,
+    number: u64,
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.core.gauge().connections.fetch_sub(1, Relaxed);
+        self.core.connections.borrow_mut().wakers.remove(&self.number);
+    }
+}
+
+fn accept(core: &Rc<Core>, stream: std::net::TcpStream) {
+    // The acceptor counted it already.
+    let number = {
+        let mut connections = core.connections.borrow_mut();
+        connections.next += 1;
+        connections.next
+    };
+    let open = Open { core: Rc::clone(core), number };
+    core.ledger.borrow_mut().connections_total += 1;
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
+    tokio::task::spawn_local(async move {
+        let core = &open.core;
+        let service = {
+            let core = Rc::clone(core);
+            service_fn(move |request| {
+                let core = Rc::clone(&core);
+                async move { Ok::<_, std::convert::Infallible>(service::serve(core, request).await) }
+            })
+        };
+        let policy = Arc::clone(&core.world().policy);
+        let mut builder = auto::Builder::new(LocalExecutor);
+        builder
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(None)
+            .max_headers(policy.header_count)
+            .max_buf_size(policy.header_bytes.max(8 * 1024));
+        builder.http2().timer(TokioTimer::new()).max_header_list_size(policy.header_bytes as u32);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let mut registered = false;
+        let mut told = false;
+        // A broken client connection is the client's business: its requests have been counted by their guards.
+        let _ = std::future::poll_fn(|cx| {
+            if !registered {
+                registered = true;
+                core.connections.borrow_mut().wakers.insert(number, cx.waker().clone());
+            }
+            if !told && core.connections.borrow().draining {
+                told = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            match Pin::new(&mut connection).poll(cx) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(ended) => Poll::Ready(ended),
+            }
+        })
+        .await;
+    });
+}
+

@@ -1,0 +1,231 @@
+//! The running gateway: its threads, and the handle on them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use scheduling::PrefixIndex;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::access_log::Log;
+use crate::control::{Control, Controller};
+use crate::core::{Command, Core, Gauge, Shared};
+use crate::ledger::Ledger;
+use crate::settings::{Policy, Startup, Upstream};
+use crate::world::World;
+use crate::{accept, control, core};
+
+/// Entries of the prefix table: 2 MiB, four thousand prompts of 64 blocks.
+const PREFIX_ENTRIES: usize = 1 << 18;
+
+/// How often a shutdown looks whether all is done.
+const DRAIN_LOOK: Duration = Duration::from_millis(10);
+
+/// A core that does not answer within this time is left out of a snapshot.
+const SNAPSHOT_TIME: Duration = Duration::from_secs(2);
+
+/// Why a gateway did not start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// A listener.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The access log.
+    #[error("cannot open the access log: {0}")]
+    AccessLog(io::Error),
+    /// A thread.
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+}
+
+/// A running gateway.
+pub struct Gateway {
+    addresses: Vec<SocketAddr>,
+    shared: Arc<Shared>,
+    cores: Vec<mpsc::UnboundedSender<Command>>,
+    control: mpsc::UnboundedSender<Control>,
+    stop_accepting: watch::Sender<bool>,
+    threads: Vec<JoinHandle<()>>,
+    log: Option<Log>,
+}
+
+/// Everything a gateway counts and knows at one time.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Endpoints and rules.
+    pub world: Arc<World>,
+    /// Each core's counts, those of cores that did not answer in time left out.
+    pub ledgers: Vec<Ledger>,
+    /// Open client connections and requests of each core.
+    pub open: Vec<(usize, usize)>,
+    /// Time on the gateway's clock, milliseconds.
+    pub now_ms: u64,
+    /// An endpoint has answered, and no shutdown has begun.
+    pub ready: bool,
+    /// A shutdown has begun.
+    pub draining: bool,
+}
+
+impl Gateway {
+    /// Opens the listeners and starts the threads.
+    pub fn start(startup: Startup, policy: Policy, upstreams: Vec<Upstream>) -> Result<Self, StartError> {
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for &address in &startup.listen {
+            let failed = |source| StartError::Listen { address, source };
+            let listener = accept::listen(address).map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(failed)?);
+            listeners.push(listener);
+        }
+        let notify = startup.notify;
+        let log = Log::open(startup.access_log.as_ref(), Arc::clone(&notify)).map_err(StartError::AccessLog)?;
+        let count = startup.cores.max(1);
+        let shared = Arc::new(Shared {
+            world: Arc::new(ArcSwap::from_pointee(World::default())),
+            index: PrefixIndex::with_entries(PREFIX_ENTRIES),
+            epoch: Instant::now(),
+            draining: AtomicBool::new(false),
+            ready: AtomicBool::new(false),
+            gauges: (0..count).map(|_| Gauge::default()).collect(),
+        });
+        // The picture is in place before the first client is accepted.
+        let controller = Controller::new(Arc::clone(&shared), policy, upstreams, Arc::clone(&notify));
+        let (control, control_commands) = mpsc::unbounded_channel();
+        let mut threads = Vec::new();
+        let thread = |name: String, run: Box<dyn FnOnce() -> io::Result<()> + Send>| {
+            let notify = Arc::clone(&notify);
+            std::thread::Builder::new()
+                .name(name.clone())
+                .spawn(move || {
+                    if let Err(error) = run() {
+                        let text = format!("thread {name} ended: {error}");
+                        notify(crate::Notice { level: crate::Level::Warning, text });
+                    }
+                })
+                .map_err(StartError::Thread)
+        };
+        let mut cores = Vec::new();
+        for index in 0..count {
+            let (sender, commands) = mpsc::unbounded_channel();
+            let (shared, buffer, notify) = (Arc::clone(&shared), log.buffer(), Arc::clone(&notify));
+            let seed = startup.seed;
+            threads.push(thread(
+                format!("core-{index}"),
+                Box::new(move || core::run(Core::new(index, shared, seed, buffer, notify), commands)),
+            )?);
+            cores.push(sender);
+        }
+        threads.push(thread("control".into(), Box::new(move || control::run(controller, control_commands)))?);
+        let (stop_accepting, stop) = watch::channel(false);
+        let (accept_shared, accept_cores, accept_notify) = (Arc::clone(&shared), cores.clone(), Arc::clone(&notify));
+        threads.push(thread(
+            "accept".into(),
+            Box::new(move || accept::run(listeners, accept_shared, accept_cores, stop, accept_notify)),
+        )?);
+        Ok(Self { addresses, shared, cores, control, stop_accepting, threads, log: Some(log) })
+    }
+    /// Where it listens, with the ports that were taken.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Replaces the upstreams. Those that stay keep their state and their requests.
+    pub fn set_upstreams(&self, upstreams: Vec<Upstream>) {
+        let _ = self.control.send(Control::Upstreams(upstreams));
+    }
+
+    /// Replaces the rules. Requests that are under way keep the old ones.
+    pub fn set_policy(&self, policy: Policy) {
+        let _ = self.control.send(Control::Policy(Box::new(policy)));
+    }
+
+    /// A handle for looking at it from other threads.
+    pub fn observer(&self) -> Observer {
+        Observer { shared: Arc::clone(&self.shared), cores: self.cores.clone() }
+    }
+
+    /// Ends it: readiness goes at once; new and running requests are served until none is left (for at least
+    /// `linger`, so that those who watch readiness can turn away first), then listeners and idle connections
+    /// close. What still runs after `bound` is cut. Answers how many requests were.
+    pub async fn shutdown(mut self, linger: Duration, bound: Duration) -> usize {
+        let began = Instant::now();
+        self.shared.draining.store(true, Relaxed);
+        let open = |of: fn(&Gauge) -> usize| self.shared.gauges.iter().map(of).sum::<usize>();
+        let requests = || open(|gauge| gauge.requests.load(Relaxed));
+        let connections = || open(|gauge| gauge.connections.load(Relaxed));
+        while began.elapsed() < bound && (began.elapsed() < linger || requests() > 0) {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+        let _ = self.stop_accepting.send(true);
+        for core in &self.cores {
+            let _ = core.send(Command::Drain);
+        }
+        // Connections without a request close at once; this waits for the last bytes of the others.
+        let closing = Instant::now();
+        while connections() > 0 && (began.elapsed() < bound || closing.elapsed() < Duration::from_millis(200)) {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+        let cut = requests();
+        for core in &self.cores {
+            let _ = core.send(Command::Stop);
+        }
+        let _ = self.control.send(Control::Stop);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        if let Some(log) = self.log.take() {
+            log.close();
+        }
+        cut
+    }
+}
+
+/// Looks at a gateway.
+#[derive(Clone)]
+pub struct Observer {
+    shared: Arc<Shared>,
+    cores: Vec<mpsc::UnboundedSender<Command>>,
+}
+
+impl Observer {
+    /// Copies everything there is to see. Each core makes its copy between two requests.
+    pub async fn snapshot(&self) -> Snapshot {
+        let mut replies = Vec::new();
+        for core in &self.cores {
+            let (reply, answer) = oneshot::channel();
+            if core.send(Command::Snapshot(reply)).is_ok() {
+                replies.push(answer);
+            }
+        }
+        let mut ledgers = Vec::new();
+        for answer in replies {
+            if let Ok(Ok(ledger)) = tokio::time::timeout(SNAPSHOT_TIME, answer).await {
+                ledgers.push(ledger);
+            }
+        }
+        let load = |gauge: &Gauge| (gauge.connections.load(Relaxed), gauge.requests.load(Relaxed));
+        Snapshot {
+            world: self.shared.world.load_full(),
+            ledgers,
+            open: self.shared.gauges.iter().map(load).collect(),
+            now_ms: self.shared.ms(Instant::now()),
+            ready: self.is_ready(),
+            draining: self.shared.draining.load(Relaxed),
+        }
+    }
+
+    /// An endpoint has answered, and no shutdown has begun.
+    pub fn is_ready(&self) -> bool {
+        self.shared.ready.load(Relaxed) && !self.shared.draining.load(Relaxed)
+    }
+}

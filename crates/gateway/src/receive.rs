@@ -1,0 +1,111 @@
+//! Reading a request's body, whole and bounded.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::time::Duration;
+
+use api::Dialect;
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header;
+use http_body::Body;
+use hyper::body::Incoming;
+
+use crate::refuse::Refused;
+
+/// A body that is too large is read to its end and thrown away, up to this multiple of the limit: a client that
+/// is cut off while it sends sees a broken connection instead of the 413.
+const DISCARD_FACTOR: u64 = 4;
+
+/// Longest time spent on that.
+const DISCARD_TIME: Duration = Duration::from_secs(10);
+
+/// Memory set aside at once for a body whose length the client announced; the rest is taken as it comes.
+const MAX_RESERVE: u64 = 1 << 20;
+
+/// A request's body.
+#[derive(Debug)]
+pub struct Received {
+    /// Its bytes.
+    pub body: Bytes,
+    /// Fields after it.
+    pub trailers: Option<HeaderMap>,
+}
+
+/// Reads a body of at most `limit` bytes.
+pub async fn receive(
+    mut incoming: Incoming,
+    headers: &HeaderMap,
+    limit: u64,
+    dialect: Dialect,
+) -> Result<Received, Refused> {
+    let announced = incoming.size_hint().lower();
+    if announced > limit {
+        // A client that waits for permission has sent nothing yet and gets its answer at once.
+        if !headers.contains_key(header::EXPECT) {
+            discard(&mut incoming, limit).await;
+        }
+        return Err(too_large(dialect, limit, Some(announced)));
+    }
+    let mut first: Option<Bytes> = None;
+    let mut joined: Option<BytesMut> = None;
+    let mut received = 0u64;
+    let mut trailers = None;
+    while let Some(frame) = poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
+        let frame = frame.map_err(|error| {
+            Refused::new(dialect, 400, "body_broken", format!("the request's body broke off: {error}"))
+        })?;
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                trailers = frame.into_trailers().ok().filter(|trailers| !trailers.is_empty());
+                continue;
+            }
+        };
+        received += data.len() as u64;
+        if received > limit {
+            drop((first, joined));
+            discard(&mut incoming, limit).await;
+            return Err(too_large(dialect, limit, None));
+        }
+        match (&mut joined, first.take()) {
+            (Some(joined), _) => joined.extend_from_slice(&data),
+            (None, None) => first = Some(data), // most bodies come in one piece and are not copied
+            (None, Some(before)) => {
+                let whole = announced.clamp(received, received + MAX_RESERVE) as usize;
+                let mut both = BytesMut::with_capacity(whole);
+                both.extend_from_slice(&before);
+                both.extend_from_slice(&data);
+                joined = Some(both);
+            }
+        }
+    }
+    let body = joined.map(BytesMut::freeze).or(first).unwrap_or_default();
+    Ok(Received { body, trailers })
+}
+
+async fn discard(incoming: &mut Incoming, limit: u64) {
+    let read = async {
+        let mut left = limit.saturating_mul(DISCARD_FACTOR);
+        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut *incoming).poll_frame(cx)).await {
+            let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+            left = left.saturating_sub(length);
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
+}
+
+fn too_large(dialect: Dialect, limit: u64, announced: Option<u64>) -> Refused {
+    let size = match announced {
+        Some(announced) => format!("{announced} bytes"),
+        None => "larger".to_owned(),
+    };
+    let message = format!(
+        "the request's body is {size}; the limit is {limit} bytes. Send less, or raise `limits.body` in the \
+         gateway's configuration"
+    );
+    Refused::new(dialect, 413, "body_too_large", message)
+}

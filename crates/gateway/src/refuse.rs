@@ -1,0 +1,59 @@
+//! Refusals: the gateway's own errors, in the shape of the API that was called.
+
+use std::borrow::Cow;
+
+use api::Dialect;
+use bytes::Bytes;
+use http::header::{self, HeaderName};
+use http::{HeaderValue, Response, StatusCode};
+
+/// A request that is not passed on, and why.
+#[derive(Debug)]
+pub struct Refused {
+    /// The stable name of the reason.
+    pub code: &'static str,
+    /// What a person reads.
+    pub message: Cow<'static, str>,
+    dialect: Dialect,
+    status: u16,
+    param: Option<&'static str>,
+    header: Option<(HeaderName, HeaderValue)>,
+}
+
+impl Refused {
+    /// A refusal with this status, code and message.
+    pub fn new(dialect: Dialect, status: u16, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), dialect, status, param: None, header: None }
+    }
+
+    /// Names the field at fault.
+    pub fn with_param(mut self, param: &'static str) -> Self {
+        self.param = Some(param);
+        self
+    }
+
+    /// Adds a header field.
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.header = Some((name, value));
+        self
+    }
+
+    /// Says when to try again.
+    pub fn retry_after_s(self, seconds: u64) -> Self {
+        self.with_header(header::RETRY_AFTER, HeaderValue::from(seconds))
+    }
+
+    /// The answer to the client.
+    pub fn response(&self) -> Response<Bytes> {
+        let body = api::error_body(self.dialect, self.status, self.code, &self.message, self.param);
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() =
+            StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some((name, value)) = &self.header {
+            headers.insert(name.clone(), value.clone());
+        }
+        response
+    }
+}

@@ -1,0 +1,358 @@
+//! The heads of HTTP/1.1 messages to and from an upstream.
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
+use thiserror::Error;
+
+use super::framing::{Chunked, Framing};
+
+/// Header fields an upstream may send.
+const MAX_FIELDS: usize = 128;
+
+/// What is wrong with a response's head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum HeadError {
+    /// Not an HTTP/1.x response head.
+    #[error("the answer is not HTTP/1.1 (is this port another protocol's?)")]
+    NotHttp,
+    /// Larger than the limit.
+    #[error("the answer's head has more than 128 fields or more bytes than the limit")]
+    TooLarge,
+    /// Content-Length that is not one number.
+    #[error("the answer's Content-Length is not one number")]
+    Length,
+}
+
+/// A response's head.
+#[derive(Debug)]
+pub struct ResponseHead {
+    /// The status.
+    pub status: StatusCode,
+    /// The end-to-end fields: those that are for this connection only are taken out.
+    pub headers: HeaderMap,
+    /// How the body ends; `None` for a response without one.
+    pub framing: Option<Framing>,
+    /// The connection can carry another request after this body.
+    pub keep_alive: bool,
+    /// Bytes of input that the head took.
+    pub length: usize,
+}
+
+/// Parses a head; `None` if it is not complete yet.
+pub fn parse_response(input: &[u8], method: &Method) -> Result<Option<ResponseHead>, HeadError> {
+    let mut fields = [const { std::mem::MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(
+        &mut response,
+        input,
+        &mut fields,
+    );
+    let length = match parsed {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
+        Err(_) => return Err(HeadError::NotHttp),
+    };
+    let status = response
+        .code
+        .and_then(|code| StatusCode::from_u16(code).ok())
+        .ok_or(HeadError::NotHttp)?;
+    let version_1_1 = response.version == Some(1);
+
+    // One copy of the head; every value is a slice of it.
+    let block = Bytes::copy_from_slice(&input[..length]);
+    let base = input.as_ptr() as usize;
+    let mut headers = HeaderMap::with_capacity(response.headers.len());
+    let (mut chunked, mut coded) = (false, false);
+    let mut content_length: Option<u64> = None;
+    let (mut close, mut keep) = (false, false);
+    let mut dropped_by_name: Vec<HeaderName> = Vec::new();
+    for field in response.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::NotHttp)?;
+        if name == header::CONNECTION {
+            for token in tokens(field.value) {
+                if token.eq_ignore_ascii_case(b"close") {
+                    close = true;
+                } else if token.eq_ignore_ascii_case(b"keep-alive") {
+                    keep = true;
+                } else if let Ok(name) = HeaderName::from_bytes(token) {
+                    dropped_by_name.push(name);
+                }
+            }
+            continue;
+        }
+        if name == header::TRANSFER_ENCODING {
+            for token in tokens(field.value) {
+                coded = true;
+                chunked = token.eq_ignore_ascii_case(b"chunked"); // must be the last coding
+            }
+            continue;
+        }
+        if name == header::CONTENT_LENGTH {
+            let value = parse_length(field.value).ok_or(HeadError::Length)?;
+            if content_length.is_some_and(|before| before != value) {
+                return Err(HeadError::Length);
+            }
+            if content_length.replace(value).is_none() {
+                headers.insert(header::CONTENT_LENGTH, HeaderValue::from(value));
+            }
+            continue; // the same again: once is enough
+        }
+        if is_hop_by_hop(&name) {
+            continue;
+        }
+        let start = field.value.as_ptr() as usize - base;
+        let value = block.slice(start..start + field.value.len());
+        let value = HeaderValue::from_maybe_shared(value).map_err(|_| HeadError::NotHttp)?;
+        headers.append(name, value);
+    }
+    for name in dropped_by_name {
+        headers.remove(name);
+    }
+    let bodyless = method == Method::HEAD
+        || status.is_informational()
+        || status == StatusCode::NO_CONTENT
+        || status == StatusCode::NOT_MODIFIED;
+    let mut keep_alive = if version_1_1 { !close } else { keep && !close };
+    let framing = if coded {
+        headers.remove(header::CONTENT_LENGTH);
+        if content_length.is_some() {
+            keep_alive = false; // two lengths: believe the coding, and do not use the connection again
+        }
+        if chunked { Framing::Chunked(Chunked::default()) } else { Framing::UntilClose }
+    } else {
+        content_length.map_or(Framing::UntilClose, Framing::Length)
+    };
+    let framing = (!bodyless).then_some(framing);
+    if matches!(framing, Some(Framing::UntilClose)) {
+        keep_alive = false;
+    }
+    Ok(Some(ResponseHead { status, headers, framing, keep_alive, length }))
+}
+
+/// Fields that are for one connection only (RFC 9110 section 7.6.1), besides those that `Connection` names.
+/// `Trailer` is not among them: it announces trailers, which are passed on.
+pub fn is_hop_by_hop(name: &HeaderName) -> bool {
+    matches!(
+        *name,
+        header::CONNECTION
+            | header::TE
+            | header::TRANSFER_ENCODING
+            | header::UPGRADE
+            | header::PROXY_AUTHENTICATE
+            | header::PROXY_AUTHORIZATION
+    ) || matches!(name.as_str(), "keep-alive" | "proxy-connection" | "http2-settings")
+}
+
+fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|token| !token.is_empty())
+}
+
+/// Digits only, as RFC 9110 section 8.6 has it; a list of equal values is taken as one.
+fn parse_length(value: &[u8]) -> Option<u64> {
+    let mut found = None;
+    for token in value.split(|&byte| byte == b',') {
+        let token = token.trim_ascii();
+        if token.is_empty() || !token.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        let number: u64 = std::str::from_utf8(token).ok()?.parse().ok()?;
+        if found.is_some_and(|before| before != number) {
+            return None;
+        }
+        found = Some(number);
+    }
+    found
+}
+
+/// The client's fields that go on to an upstream: end-to-end ones only, without those that the gateway
+/// writes itself. `replace_authorization` leaves the client's credentials out.
+pub fn forwarded<'a>(
+    headers: &'a HeaderMap,
+    replace_authorization: bool,
+) -> impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)> {
+    // Almost always there is no Connection field, or one that says keep-alive or close.
+    let named: Vec<&[u8]> = headers
+        .get_all(header::CONNECTION)
+        .into_iter()
+        .flat_map(|value| tokens(value.as_bytes()))
+        .filter(|token| !token.eq_ignore_ascii_case(b"keep-alive") && !token.eq_ignore_ascii_case(b"close"))
+        .collect();
+    headers.iter().filter(move |(name, _)| {
+        !(is_hop_by_hop(name)
+            || matches!(**name, header::HOST | header::CONTENT_LENGTH | header::EXPECT)
+            || (replace_authorization && *name == header::AUTHORIZATION)
+            || name.as_str().starts_with("x-ridge-")
+            || name.as_str() == "x-request-id"
+            || named.iter().any(|token| token.eq_ignore_ascii_case(name.as_str().as_bytes())))
+    })
+}
+
+/// Everything a request head to an upstream is made of.
+#[derive(Debug)]
+pub struct RequestHead<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// The upstream's base path, without a slash at its end.
+    pub base: &'a str,
+    /// The client's path and query, as sent.
+    pub path_and_query: &'a str,
+    /// The upstream's `Host`.
+    pub host: &'a str,
+    /// The client's fields.
+    pub headers: &'a HeaderMap,
+    /// Credentials of the upstream, instead of the client's.
+    pub authorization: Option<&'a HeaderValue>,
+    /// The request's id.
+    pub request_id: &'a HeaderValue,
+    /// Length of the body; `None`: no body.
+    pub body_length: Option<usize>,
+    /// Send the body in chunks, since trailers follow.
+    pub chunked: bool,
+}
+
+impl RequestHead<'_> {
+    /// Writes the head in HTTP/1.1's form.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.method.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(self.base.as_bytes());
+        out.extend_from_slice(self.path_and_query.as_bytes());
+        out.extend_from_slice(b" HTTP/1.1\r\nhost: ");
+        out.extend_from_slice(self.host.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        for (name, value) in forwarded(self.headers, self.authorization.is_some()) {
+            field(out, name.as_str(), value.as_bytes());
+        }
+        if let Some(value) = self.authorization {
+            field(out, "authorization", value.as_bytes());
+        }
+        field(out, "x-request-id", self.request_id.as_bytes());
+        if self.chunked {
+            field(out, "transfer-encoding", b"chunked");
+        } else if let Some(length) = self.body_length {
+            out.extend_from_slice(b"content-length: ");
+            decimal(out, length);
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes a number in decimal, without the formatting machinery.
+pub fn decimal(out: &mut Vec<u8>, mut number: usize) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(head: &str) -> Result<Option<ResponseHead>, HeadError> {
+        parse_response(head.as_bytes(), &Method::POST)
+    }
+
+    #[test]
+    fn fields_for_one_connection_stay_behind() {
+        let head = parse(
+            "HTTP/1.1 200 OK\r\nConnection: x-secret, keep-alive\r\nX-Secret: 1\r\nKeep-Alive: timeout=5\r\n\
+             Content-Length: 2\r\nX-Kept: yes\r\nTrailer: x-sum\r\n\r\n",
+        )
+        .unwrap()
+        .unwrap();
+        let names: Vec<_> = head.headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["content-length", "x-kept", "trailer"]);
+        assert!(head.keep_alive);
+        assert!(matches!(head.framing, Some(Framing::Length(2))));
+    }
+
+    #[test]
+    fn framing_by_the_book() {
+        let framing = |head: &str| parse(head).map(|head| head.unwrap().framing);
+        let chunked = framing("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+        assert!(matches!(chunked, Some(Framing::Chunked(_))));
+        let coded = framing("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, gzip\r\n\r\n").unwrap();
+        assert!(matches!(coded, Some(Framing::UntilClose)));
+        assert!(matches!(framing("HTTP/1.1 200 OK\r\n\r\n").unwrap(), Some(Framing::UntilClose)));
+        assert!(framing("HTTP/1.1 204 OK\r\ncontent-length: 5\r\n\r\n").unwrap().is_none());
+        for bad in ["1\r\ncontent-length: 2", "+1", "1, 2", "", "0x1", "99999999999999999999"] {
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {bad}\r\n\r\n");
+            assert_eq!(framing(&head).unwrap_err(), HeadError::Length, "{bad:?} was taken");
+        }
+        let both = parse("HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n");
+        let both = both.unwrap().unwrap();
+        assert!(!both.keep_alive && !both.headers.contains_key("content-length"));
+    }
+
+    #[test]
+    fn a_connection_is_kept_only_when_both_sides_know_where_the_body_ends() {
+        let keep = |head: &str| parse(head).unwrap().unwrap().keep_alive;
+        assert!(keep("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"));
+        assert!(!keep("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: Close\r\n\r\n"));
+        assert!(!keep("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n"));
+        assert!(keep("HTTP/1.0 200 OK\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n"));
+        assert!(!keep("HTTP/1.1 200 OK\r\n\r\n"));
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_a_beginning_is_not() {
+        assert_eq!(parse("SSH-2.0-OpenSSH_9.2\r\n").unwrap_err(), HeadError::NotHttp);
+        assert!(parse("HTTP/1.1 200 OK\r\ncontent-le").unwrap().is_none());
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "a: b\r\n".repeat(200));
+        assert_eq!(parse(&many).unwrap_err(), HeadError::TooLarge);
+    }
+
+    #[test]
+    fn a_request_head_has_one_host_one_length_and_one_authorization() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("host", "gateway"),
+            ("content-length", "999"),
+            ("connection", "x-hop, close"),
+            ("x-hop", "1"),
+            ("te", "trailers"),
+            ("proxy-authorization", "secret"),
+            ("authorization", "Bearer client"),
+            ("x-ridge-tenant", "evil"),
+            ("x-kept", "1"),
+        ] {
+            headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let mut out = Vec::new();
+        RequestHead {
+            method: &Method::POST,
+            base: "/base",
+            path_and_query: "/v1/completions?x=1",
+            host: "engine:8000",
+            headers: &headers,
+            authorization: Some(&HeaderValue::from_static("Bearer upstream")),
+            request_id: &HeaderValue::from_static("id-1"),
+            body_length: Some(1200),
+            chunked: false,
+        }
+        .write(&mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "POST /base/v1/completions?x=1 HTTP/1.1\r\nhost: engine:8000\r\nx-kept: 1\r\n\
+             authorization: Bearer upstream\r\nx-request-id: id-1\r\ncontent-length: 1200\r\n\r\n"
+        );
+    }
+}

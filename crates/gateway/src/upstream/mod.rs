@@ -1,0 +1,205 @@
+//! The side towards the engines.
+
+mod connection;
+mod framing;
+mod h2c;
+mod head;
+mod pool;
+
+use std::fmt;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use scheduling::EndpointId;
+
+use connection::{Connection, chunked_with_trailers};
+pub use connection::{BodyError, ExchangeError};
+use framing::{Decoded, Framing};
+use h2c::H2Body;
+use head::RequestHead;
+pub use pool::Pool;
+
+/// The protocol spoken to an upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 with connections kept alive.
+    #[default]
+    Http1,
+    /// HTTP/2 without TLS, known beforehand.
+    H2c,
+}
+
+/// Where an endpoint is and how it is spoken to.
+#[derive(Clone)]
+pub struct Target {
+    /// Which life of which endpoint.
+    pub id: EndpointId,
+    /// An address or a name, without brackets.
+    pub host: Box<str>,
+    /// The port.
+    pub port: u16,
+    /// What `Host` says: host and port as in a URL.
+    pub authority: Authority,
+    /// A path before every request's own, without a slash at its end.
+    pub base: Box<str>,
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The upstream's own credentials (`Bearer …`), sent instead of the client's.
+    pub authorization: Option<HeaderValue>,
+    /// Longest wait for a connection.
+    pub connect_timeout: Duration,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Credentials stay out of it.
+        write!(f, "{:?} http://{}{} {:?}", self.id, self.authority, self.base, self.protocol)
+    }
+}
+
+/// A request as it goes to an upstream.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// Path and query as the client sent them.
+    pub path_and_query: &'a str,
+    /// The client's fields.
+    pub headers: &'a HeaderMap,
+    /// The request's id.
+    pub request_id: &'a HeaderValue,
+    /// The body; `None` for a request that has none.
+    pub body: Option<&'a Bytes>,
+    /// Trailers after the body.
+    pub trailers: Option<&'a HeaderMap>,
+}
+
+/// An answer that has begun.
+#[derive(Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// End-to-end fields.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: AnswerBody,
+}
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum AnswerBody {
+    /// There is none.
+    None,
+    /// From an HTTP/1.1 connection, which goes back to the pool after the last byte.
+    Http1 {
+        /// The connection, until the body is complete.
+        connection: Option<Connection>,
+        /// How it ends.
+        framing: Framing,
+        /// The connection can be used again.
+        keep_alive: bool,
+        /// The pool's key.
+        id: EndpointId,
+    },
+    /// From an HTTP/2 stream.
+    Http2(H2Body),
+}
+
+impl AnswerBody {
+    /// Bytes still to come, if that is known.
+    pub fn exact_length(&self) -> Option<u64> {
+        match self {
+            AnswerBody::None => Some(0),
+            AnswerBody::Http1 { framing: Framing::Length(left), .. } => Some(*left),
+            AnswerBody::Http1 { .. } => None,
+            AnswerBody::Http2(body) => body.exact_length(),
+        }
+    }
+
+    /// The next piece. After `done` it is not to be called again.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>, pool: &Pool) -> Poll<Result<Decoded, BodyError>> {
+        match self {
+            AnswerBody::None => Poll::Ready(Ok(Decoded { done: true, ..Decoded::default() })),
+            AnswerBody::Http1 { connection, framing, keep_alive, id } => {
+                let Some(open) = connection else {
+                    return Poll::Ready(Ok(Decoded { done: true, ..Decoded::default() }));
+                };
+                let polled = open.poll_body(cx, framing);
+                match &polled {
+                    Poll::Ready(Ok(decoded)) if decoded.done => {
+                        // Back to the pool at the last byte: with a known length nobody polls for the end.
+                        if let Some(open) = connection.take()
+                            && *keep_alive
+                        {
+                            pool.put(*id, open);
+                        }
+                    }
+                    Poll::Ready(Err(_)) => *connection = None,
+                    _ => {}
+                }
+                polled
+            }
+            AnswerBody::Http2(body) => body.poll_next(cx),
+        }
+    }
+}
+
+/// Sends a request to an endpoint and waits for the answer's head. `fresh` asks for a new connection, which
+/// cannot have been closed meanwhile.
+pub async fn send(
+    pool: &Pool,
+    target: &Target,
+    request: &Outgoing<'_>,
+    fresh: bool,
+) -> Result<Answer, ExchangeError> {
+    if target.protocol == Protocol::H2c {
+        return h2c::send(pool, target, request, fresh).await;
+    }
+    let connection = match (!fresh).then(|| pool.take(target.id)).flatten() {
+        Some(connection) => connection,
+        None => connection::connect(&target.host, target.port, target.connect_timeout).await?,
+    };
+    let mut head = pool.take_buffer();
+    RequestHead {
+        method: request.method,
+        base: &target.base,
+        path_and_query: request.path_and_query,
+        host: target.authority.as_str(),
+        headers: request.headers,
+        authorization: target.authorization.as_ref(),
+        request_id: request.request_id,
+        body_length: request.body.map(Bytes::len),
+        chunked: request.trailers.is_some(),
+    }
+    .write(&mut head);
+    let empty = Bytes::new();
+    let with_trailers;
+    let body = match (request.body, request.trailers) {
+        (Some(body), None) => body,
+        (body, Some(trailers)) => {
+            with_trailers = chunked_with_trailers(body.unwrap_or(&empty), trailers);
+            &with_trailers
+        }
+        (None, None) => &empty,
+    };
+    let (answer, connection) = connection.exchange(request.method, &head, body).await?;
+    pool.put_buffer(head);
+    let body = match answer.framing {
+        Some(framing) if !matches!(framing, Framing::Length(0)) => AnswerBody::Http1 {
+            connection: Some(connection),
+            framing,
+            keep_alive: answer.keep_alive,
+            id: target.id,
+        },
+        _ => {
+            if answer.keep_alive {
+                pool.put(target.id, connection);
+            }
+            AnswerBody::None
+        }
+    };
+    Ok(Answer { status: answer.status, headers: answer.headers, body })
+}

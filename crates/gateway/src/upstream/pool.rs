@@ -1,0 +1,107 @@
+//! Idle connections to upstreams. One pool for each core, used by that core's thread alone.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use scheduling::EndpointId;
+
+use super::connection::Connection;
+use super::h2c::H2Sender;
+
+/// Idle connections kept for one endpoint on one core. A fleet's engine rarely takes more than a few hundred
+/// requests at once; what is beyond that is closed instead of kept.
+const MAX_IDLE: usize = 256;
+
+/// An idle connection is closed after this time. Longer than clients' think times, shorter than the idle
+/// time-outs of NAT gateways (350 s at the shortest of the large clouds).
+const IDLE_TIME: Duration = Duration::from_secs(60);
+
+/// Buffers for request heads kept for later use.
+const MAX_BUFFERS: usize = 32;
+
+/// The connections of one core.
+#[derive(Debug, Default)]
+pub struct Pool {
+    idle: RefCell<HashMap<EndpointId, Vec<Connection>>>,
+    h2: RefCell<HashMap<EndpointId, H2Sender>>,
+    buffers: RefCell<Vec<Vec<u8>>>,
+}
+
+impl Pool {
+    /// The most recently used idle connection: the others may then rest until they are closed.
+    pub fn take(&self, id: EndpointId) -> Option<Connection> {
+        let mut idle = self.idle.borrow_mut();
+        let connections = idle.get_mut(&id)?;
+        while let Some(connection) = connections.pop() {
+            if connection.is_quiet() {
+                return Some(connection);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection for the next request.
+    pub fn put(&self, id: EndpointId, mut connection: Connection) {
+        if !connection.is_clean() {
+            return; // it said more than it was asked for
+        }
+        connection.rest();
+        let mut idle = self.idle.borrow_mut();
+        let connections = idle.entry(id).or_default();
+        if connections.len() < MAX_IDLE {
+            connections.push(connection);
+        }
+    }
+
+    /// Closes the idle connections to an endpoint: one of them was found closed, so the others will be too.
+    pub fn forget(&self, id: EndpointId) {
+        self.idle.borrow_mut().remove(&id);
+        self.h2.borrow_mut().remove(&id);
+    }
+
+    /// Closes what has been idle too long, was closed by the other side, or leads to an endpoint that is gone.
+    pub fn sweep(&self, now: Instant, is_current: impl Fn(EndpointId) -> bool) {
+        self.idle.borrow_mut().retain(|&id, connections| {
+            connections.retain(|connection| {
+                now.saturating_duration_since(connection.idle_since()) < IDLE_TIME && connection.is_quiet()
+            });
+            is_current(id) && !connections.is_empty()
+        });
+        self.h2.borrow_mut().retain(|&id, sender| is_current(id) && !sender.is_closed());
+    }
+
+    /// Idle connections, of all endpoints.
+    pub fn idle_count(&self) -> usize {
+        self.idle.borrow().values().map(Vec::len).sum()
+    }
+
+    /// An open HTTP/2 connection.
+    pub fn h2(&self, id: EndpointId) -> Option<H2Sender> {
+        let mut senders = self.h2.borrow_mut();
+        if senders.get(&id)?.is_closed() {
+            senders.remove(&id);
+            return None;
+        }
+        senders.get(&id).cloned()
+    }
+
+    /// Keeps an HTTP/2 connection, shared by all requests of this core.
+    pub fn put_h2(&self, id: EndpointId, sender: H2Sender) {
+        self.h2.borrow_mut().insert(id, sender);
+    }
+
+    /// An empty buffer for a request's head.
+    pub fn take_buffer(&self) -> Vec<u8> {
+        self.buffers.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(1024))
+    }
+
+    /// Gives a buffer back.
+    pub fn put_buffer(&self, mut buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        if buffers.len() < MAX_BUFFERS && buffer.capacity() <= 16 * 1024 {
+            buffer.clear();
+            buffers.push(buffer);
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What all cores share and none of them changes: the endpoints and the rules, replaced whole.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderValue;
+use scheduling::{Fleet, ModelId};
+
+use crate::settings::{Policy, Upstream};
+use crate::upstream::Target;
+
+/// The endpoints and the rules at one time. Places in `targets`, `upstreams` and `name_values` are those of
+/// [`Fleet::members`].
+#[derive(Debug, Default)]
+pub struct World {
+    /// The rules.
+    pub policy: Arc<Policy>,
+    /// The endpoints' state.
+    pub fleet: Fleet,
+    /// Where they are.
+    pub targets: Vec<Target>,
+    /// How they were described.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// Which engines they turned out to be.
+    pub engines: Vec<engines::EngineKind>,
+    /// Their names as header values.
+    pub name_values: Vec<HeaderValue>,
+    /// The label of each model, by [`ModelId`].
+    pub model_labels: Vec<ModelLabel>,
+    /// Label texts, by [`ModelLabel`].
+    pub label_texts: Vec<Arc<str>>,
+    /// The answer to `GET /v1/models`.
+    pub models_json: Bytes,
+    /// Each model's object as its engine gave it, sorted by id.
+    pub model_objects: Vec<(Box<str>, Bytes)>,
+}
+
+/// A model's number in metrics. Unlike a [`ModelId`] it stays the same when the fleet changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ModelLabel(pub u32);
+
+impl ModelLabel {
+    /// Requests without a model, or with one that no endpoint is known to serve: a client's own words never
+    /// become a label.
+    pub const OTHER: ModelLabel = ModelLabel(0);
+}
+
+impl World {
+    /// The model's label.
+    pub fn label(&self, model: Option<ModelId>) -> ModelLabel {
+        model.and_then(|model| self.model_labels.get(model.0 as usize)).copied().unwrap_or(ModelLabel::OTHER)
+    }
+}
