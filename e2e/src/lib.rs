@@ -1,1 +1,7 @@
 //! The whole program, tried from outside. The tests are in `tests/`; this holds what several of them start from.
+
+#[cfg(feature = "engines")]
+pub mod engines;
+mod house;
+
+pub use house::{House, chat, completion, header};

@@ -20,10 +20,14 @@ impl RawClient {
     /// If nothing listens there.
     #[track_caller]
     pub fn connect(addr: SocketAddr) -> Self {
-        let stream = TcpStream::connect_timeout(&addr, DEADLINE)
-            .unwrap_or_else(|error| panic!("connect to {addr}: {error}"));
-        stream.set_nodelay(true).expect("an option that every TCP socket has");
-        Self { stream, unread: Vec::new() }
+        Self::try_connect(addr).unwrap_or_else(|error| panic!("connect to {addr}: {error}"))
+    }
+
+    /// Like [`RawClient::connect`] for a server that may not be there.
+    pub fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&addr, DEADLINE)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, unread: Vec::new() })
     }
 
     /// Writes all of `bytes` in as few segments as the system makes of them.

@@ -1,0 +1,13 @@
+//! `ridge serve` before scripted engines.
+
+mod bytes;
+mod cancel;
+mod connections;
+mod death;
+mod headers;
+mod http2;
+mod life;
+mod limits;
+mod load;
+mod refusals;
+mod settings;
