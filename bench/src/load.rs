@@ -180,6 +180,11 @@ fn wire(target: SocketAddr, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// One request as it goes out and the decoded body of its answer.
+pub fn sample(target: SocketAddr, kind: Kind, variant: usize) -> (Vec<u8>, Vec<u8>) {
+    (wire(target, &traffic::request_body(kind, variant)), due_answer(kind, variant))
+}
+
 fn due_answer(kind: Kind, variant: usize) -> Vec<u8> {
     match kind {
         Kind::Json2k | Kind::Json64k => traffic::json_answer(kind, variant),

@@ -2,12 +2,21 @@
 //!
 //! See `README.md` beside this crate for how to run it, what is measured and how to read it.
 
+mod children;
 mod exchange;
+mod figures;
 mod histogram;
 mod http1;
+mod idle;
 mod load;
+mod measure;
 mod metrics_page;
 mod mock;
+mod peers;
+mod process;
+mod router;
+mod session;
+mod soak;
 mod traffic;
 
 use std::process::ExitCode;
@@ -23,6 +32,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// CPU, throughput and latency beside peers.
+    Router(router::RouterArgs),
+    /// CPU and memory with many engines and no requests.
+    Idle(idle::IdleArgs),
+    /// Errors and memory over millions of requests.
+    SoakCount(soak::SoakArgs),
+    /// A program that ends when standard input ends.
+    #[command(hide = true)]
+    Hold(children::HoldArgs),
     /// Mock engines, until standard input ends.
     #[command(hide = true)]
     Mock(mock::MockArgs),
@@ -33,6 +51,10 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Router(args) => router::run(&args),
+        Command::Idle(args) => idle::run(&args),
+        Command::SoakCount(args) => soak::run(&args),
+        Command::Hold(args) => children::run_hold(&args),
         Command::Mock(args) => mock::run(&args),
         Command::Load(args) => load::run(&args),
     };

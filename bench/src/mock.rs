@@ -41,6 +41,8 @@ pub struct Seen {
     pub requests: u64,
     /// POST requests whose body is not, byte for byte, what the load generator sends.
     pub altered: u64,
+    /// POST requests for anything but chat completions.
+    pub refused: u64,
     /// Reads of the metrics page.
     pub scrapes: u64,
 }
@@ -50,6 +52,7 @@ struct Counters {
     connections: AtomicU64,
     requests: AtomicU64,
     altered: AtomicU64,
+    refused: AtomicU64,
     scrapes: AtomicU64,
 }
 
@@ -86,6 +89,7 @@ fn answer_writes(kind: Kind, variant: usize) -> Vec<Vec<u8>> {
     }
 }
 
+const NOT_FOUND: &[u8] = br#"{"detail":"Not Found"}"#;
 const STREAM_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n\
     cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n";
 
@@ -224,6 +228,11 @@ async fn answer(stream: &mut TcpStream, engines: &Engines, head: &Head, body: &[
     if !head.is_post {
         return stream.write_all(&page(engines, head)).await;
     }
+    if head.path != "/v1/chat/completions" {
+        // As a vLLM that was started with no special flag does for its rendering and tokenising calls.
+        engines.counters.refused.fetch_add(1, Relaxed);
+        return stream.write_all(&whole("404 Not Found", "application/json", NOT_FOUND)).await;
+    }
     engines.counters.requests.fetch_add(1, Relaxed);
     let Some((kind, variant)) = traffic::read_mark(body) else {
         engines.counters.altered.fetch_add(1, Relaxed);
@@ -287,10 +296,11 @@ fn page(engines: &Engines, head: &Head) -> Vec<u8> {
                 connections: counters.connections.load(Relaxed),
                 requests: counters.requests.load(Relaxed),
                 altered: counters.altered.load(Relaxed),
+                refused: counters.refused.load(Relaxed),
                 scrapes: counters.scrapes.load(Relaxed),
             };
             whole("200 OK", "application/json", &serde_json::to_vec(&seen).unwrap_or_default())
         }
-        _ => whole("404 Not Found", "application/json", br#"{"detail":"Not Found"}"#),
+        _ => whole("404 Not Found", "application/json", NOT_FOUND),
     }
 }

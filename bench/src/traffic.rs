@@ -107,14 +107,14 @@ pub fn events(kind: Kind, variant: usize) -> Vec<Vec<u8>> {
         .map(|n| {
             let mut text = format!(
                 concat!(
-                    r#"data: {{"id":"chatcmpl-{}{:03}","object":"chat.completion.chunk","created":1767225600,"#,
+                    r#"data: {{"id":"chatcmpl-{}{:03}7f3a9c0b84e1d62f5ac17e409b2","object":"chat.completion.chunk","created":1767225600,"#,
                     r#""model":"mock","choices":[{{"index":0,"delta":{{"content":" "#
                 ),
                 kind.mark(),
                 variant
             );
             prose(&mut text, (variant * CHUNKS + n) as u64, 12);
-            text.push_str("\"},\"logprobs\":null,\"finish_reason\":null}]}\n\n");
+            text.push_str("\"},\"logprobs\":null,\"finish_reason\":null,\"token_ids\":null}]}\n\n");
             if n + 1 == CHUNKS {
                 text.push_str("data: [DONE]\n\n");
             }

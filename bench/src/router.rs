@@ -1,0 +1,310 @@
+//! `bench router`: CPU, throughput and latency of the proxies under the same load, rounds in turn.
+
+use std::io;
+
+use crate::figures::{Figures, show, table};
+use crate::measure::{self, Load, Round};
+use crate::peers::Peer;
+use crate::session::{Common, Session, place};
+use crate::traffic::Kind;
+
+const ENGINES: u16 = 4;
+const CLOSED_CONNECTIONS: usize = 32;
+const LATENCY_CONNECTIONS: usize = 64;
+/// Streams per second of the paced case. Each lasts 0.31 s, so 62 are open at a time.
+const PACED_RATE: f64 = 200.0;
+const PACED_CONNECTIONS: usize = 128;
+
+/// What to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Case {
+    /// 2 KB bodies, small JSON answers, as fast as it goes.
+    Json2k,
+    /// 64 KB bodies, small JSON answers, as fast as it goes.
+    Json64k,
+    /// 32 events at once, as fast as it goes.
+    Burst,
+    /// 32 events 10 ms apart, 200 streams a second.
+    Paced,
+    /// 2 KB bodies at half of nginx's throughput, 64 connections.
+    HalfLoad,
+    /// One client, one stream at a time: how late each event comes.
+    OneStream,
+}
+
+const ALL: [Case; 6] =
+    [Case::Json2k, Case::Json64k, Case::Burst, Case::Paced, Case::HalfLoad, Case::OneStream];
+
+impl Case {
+    fn name(self) -> &'static str {
+        ["json2k", "json64k", "burst", "paced", "half-load", "one-stream"][self as usize]
+    }
+
+    fn load(self, seconds: f64) -> Load {
+        let (kind, connections, rate) = match self {
+            Case::Json2k => (Kind::Json2k, CLOSED_CONNECTIONS, None),
+            Case::Json64k => (Kind::Json64k, CLOSED_CONNECTIONS, None),
+            Case::Burst => (Kind::Burst, CLOSED_CONNECTIONS, None),
+            Case::Paced => (Kind::Paced, PACED_CONNECTIONS, Some(PACED_RATE)),
+            Case::HalfLoad => (Kind::Json2k, LATENCY_CONNECTIONS, None),
+            Case::OneStream => (Kind::Stamped, 1, None),
+        };
+        Load { kinds: vec![kind], connections, seconds, requests: None, rate }
+    }
+}
+
+/// Side by side: CPU per request, throughput, latency, errors.
+#[derive(clap::Args, Debug)]
+pub struct RouterArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Cases, by comma [default: all].
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<Case>,
+    /// Rounds of each case; every round visits every proxy.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Length of a round, in seconds.
+    #[arg(long)]
+    seconds: Option<f64>,
+}
+
+/// Runs `bench router`.
+pub fn run(args: &RouterArgs) -> io::Result<()> {
+    let default_peers =
+        [Peer::Direct, Peer::Nginx, Peer::Haproxy, Peer::Envoy, Peer::VllmRouter, Peer::Smg, Peer::Ridge];
+    let mut session = Session::start(&args.common, &default_peers, &[Peer::Haproxy], ENGINES, 4096)?;
+    let cases = match (args.cases.as_slice(), args.common.quick) {
+        ([], true) => &[Case::Json2k, Case::Burst, Case::Paced],
+        ([], false) => ALL.as_slice(),
+        (cases, _) => cases,
+    };
+    let rounds = args.rounds.unwrap_or(if args.common.quick { 3 } else { 9 });
+    let seconds = args.seconds.unwrap_or(if args.common.quick { 1.0 } else { 2.0 });
+    let mut figures = Figures::default();
+    for &case in cases {
+        run_case(case, rounds, seconds, &mut session, &mut figures)?;
+    }
+    if args.common.json {
+        for row in figures.rows() {
+            println!("{}", serde_json::to_string(&row)?);
+        }
+    } else {
+        println!("{}", report(cases, &session, &figures, rounds, seconds));
+    }
+    Ok(())
+}
+
+fn run_case(
+    case: Case,
+    rounds: usize,
+    seconds: f64,
+    session: &mut Session,
+    figures: &mut Figures,
+) -> io::Result<()> {
+    let engines = session.engines;
+    let mut loads = vec![case.load(seconds); session.running.len()];
+    // A first round that does not count: connections, caches and prefix trees fill.
+    let mut throughput = Vec::new();
+    for (running, load) in session.running.iter_mut().zip(&loads) {
+        let warm_up = Load { seconds: seconds.min(1.0), ..load.clone() };
+        let round = measure::round(running, engines, &warm_up, |_, _| ())?;
+        throughput.push(round.report.answered as f64 / round.report.seconds);
+    }
+    if case == Case::HalfLoad {
+        let standard = session.running.iter().position(|running| running.peer == Peer::Nginx).unwrap_or(0);
+        for (load, own) in loads.iter_mut().zip(&throughput) {
+            // A proxy that cannot carry half of nginx's load is asked for half of its own.
+            load.rate = Some((throughput[standard] / 2.0).min(own / 2.0));
+        }
+    }
+    let count = session.running.len();
+    for number in 0..rounds {
+        let mut results: Vec<(Peer, Round)> = Vec::new();
+        for step in 0..count {
+            // Every proxy comes first, second, … equally often.
+            let index = (number + step) % count;
+            let running = &mut session.running[index];
+            let round = measure::round(running, engines, &loads[index], |_, _| ())?;
+            eprintln!("{}", progress(case, number + 1, rounds, running.peer, &round));
+            results.push((running.peer, round));
+        }
+        let direct =
+            results.iter().find(|(peer, _)| *peer == Peer::Direct).map(|(_, round)| round.report.clone());
+        for (peer, round) in &results {
+            record(case, *peer, round, direct.as_ref(), figures);
+        }
+    }
+    Ok(())
+}
+
+fn progress(case: Case, number: usize, rounds: usize, peer: Peer, round: &Round) -> String {
+    let report = &round.report;
+    let mut text = format!(
+        "{:10} {number}/{rounds} {:12} {:7.1} µs CPU/request {:8.0} requests/s  p50 {:8.0} µs  p99 {:8.0} µs",
+        case.name(),
+        peer.name(),
+        round.cpu_us,
+        report.answered as f64 / report.seconds,
+        report.latency.p50_us,
+        report.latency.p99_us,
+    );
+    if report.errors() > 0 {
+        text += &format!("  {} ERRORS: {}", report.errors(), report.first_error.as_deref().unwrap_or("hung"));
+    }
+    text
+}
+
+fn record(
+    case: Case,
+    peer: Peer,
+    round: &Round,
+    direct: Option<&crate::load::Report>,
+    figures: &mut Figures,
+) {
+    let report = &round.report;
+    let mut add = |metric: &str, value: f64| figures.add(case.name(), metric, peer, value);
+    if peer != Peer::Direct && case != Case::OneStream {
+        add("cpu_us_per_request", round.cpu_us);
+    }
+    match case {
+        Case::Json2k | Case::Json64k | Case::Burst => {
+            add("requests_per_second", report.answered as f64 / report.seconds);
+            add("latency_p50_us", report.latency.p50_us);
+            add("latency_p99_us", report.latency.p99_us);
+        }
+        Case::Paced => {
+            add("first_byte_p50_us", report.first_byte.p50_us);
+            add("first_byte_p99_us", report.first_byte.p99_us);
+        }
+        Case::HalfLoad => {
+            add("latency_p50_us", report.latency.p50_us);
+            add("latency_p99_us", report.latency.p99_us);
+            if let Some(direct) = direct.filter(|_| peer != Peer::Direct) {
+                add("added_latency_p50_us", report.latency.p50_us - direct.latency.p50_us);
+                add("added_latency_p99_us", report.latency.p99_us - direct.latency.p99_us);
+            }
+        }
+        Case::OneStream => {
+            add("event_delay_p50_us", report.event_delay.p50_us);
+            add("event_delay_worst_us", report.worst_event_delay.p50_us);
+        }
+    }
+    add("sent", report.sent as f64);
+    add("errors", report.errors() as f64);
+    add("altered_requests", round.altered as f64);
+    add("extra_engine_requests", round.refused as f64);
+    add("upstream_connections", round.upstream_connections as f64);
+}
+
+fn report(cases: &[Case], session: &Session, figures: &Figures, rounds: usize, seconds: f64) -> String {
+    let mut text = format!(
+        "{}. {}. Medians over {rounds} rounds of {seconds} s, all proxies in turn; × is the ratio to nginx of the same \
+         round.\n",
+        place(),
+        session.versions()
+    );
+    let closed: Vec<Case> = cases
+        .iter()
+        .copied()
+        .filter(|case| matches!(case, Case::Json2k | Case::Json64k | Case::Burst))
+        .collect();
+    let burdened: Vec<Case> = cases.iter().copied().filter(|case| *case != Case::OneStream).collect();
+    let columns = |cases: &[Case], metric: &'static str| -> Vec<(Case, &'static str)> {
+        cases.iter().map(|case| (*case, metric)).collect()
+    };
+    let mut section = |title: &str, columns: &[(Case, &str)]| {
+        if !columns.is_empty() {
+            text += &format!("\n{title}\n\n{}", section_table(session, figures, columns));
+        }
+    };
+    section(
+        "CPU of the proxy, µs per request (least–greatest round)",
+        &columns(&burdened, "cpu_us_per_request"),
+    );
+    section("Throughput, requests/s", &columns(&closed, "requests_per_second"));
+    section("Latency under full load, p99 in µs", &columns(&closed, "latency_p99_us"));
+    if cases.contains(&Case::Paced) {
+        section(
+            "First byte of a paced stream, µs from the due time",
+            &[(Case::Paced, "first_byte_p50_us"), (Case::Paced, "first_byte_p99_us")],
+        );
+    }
+    if cases.contains(&Case::HalfLoad) {
+        section(
+            "Latency at half load, 64 connections, µs from the due time",
+            &["latency_p50_us", "latency_p99_us", "added_latency_p50_us", "added_latency_p99_us"]
+                .map(|metric| (Case::HalfLoad, metric)),
+        );
+    }
+    if cases.contains(&Case::OneStream) {
+        section(
+            "One streaming client, µs from the engine's write to the client's read",
+            &[(Case::OneStream, "event_delay_p50_us"), (Case::OneStream, "event_delay_worst_us")],
+        );
+    }
+    text + "\nCorrectness\n\n" + &correctness_table(cases, session, figures)
+}
+
+fn section_table(session: &Session, figures: &Figures, columns: &[(Case, &str)]) -> String {
+    let mut head = vec![String::new()];
+    let one_metric = columns.iter().all(|(_, metric)| *metric == columns[0].1);
+    head.extend(columns.iter().map(|(case, metric)| {
+        if one_metric { case.name().to_owned() } else { metric.trim_end_matches("_us").replace('_', " ") }
+    }));
+    let mut rows = Vec::new();
+    for running in &session.running {
+        let peer = running.peer;
+        let mut row = vec![peer.name()];
+        for (case, metric) in columns {
+            row.push(cell(figures, case.name(), metric, peer));
+        }
+        if row[1..].iter().any(|cell| cell != "–") {
+            rows.push(row);
+        }
+    }
+    table(&head, &rows)
+}
+
+fn cell(figures: &Figures, case: &str, metric: &str, peer: Peer) -> String {
+    let Some(spread) = figures.spread(case, metric, peer) else { return "–".to_owned() };
+    let mut text = format!("{} ({}–{})", show(spread.median), show(spread.min), show(spread.max));
+    if figures.sum(case, "errors", peer) > 0.0 {
+        // An answer that is wrong costs less than one that is right.
+        return text + " with errors";
+    }
+    if let Some(ratio) = figures.ratio(case, metric, peer, Peer::Nginx).filter(|_| peer != Peer::Direct) {
+        text += &format!(" {}×", show(ratio.median));
+    }
+    text
+}
+
+fn correctness_table(cases: &[Case], session: &Session, figures: &Figures) -> String {
+    let head = [
+        "",
+        "requests",
+        "errors",
+        "request bodies altered",
+        "requests of its own to engines",
+        "upstream connections opened",
+    ];
+    let rows: Vec<Vec<String>> = session
+        .running
+        .iter()
+        .map(|running| {
+            let total = |metric: &str| {
+                let sum: f64 = cases.iter().map(|case| figures.sum(case.name(), metric, running.peer)).sum();
+                format!("{sum:.0}")
+            };
+            vec![
+                running.peer.name(),
+                total("sent"),
+                total("errors"),
+                total("altered_requests"),
+                total("extra_engine_requests"),
+                total("upstream_connections"),
+            ]
+        })
+        .collect();
+    table(&head.map(str::to_owned), &rows)
+}

@@ -1,0 +1,124 @@
+//! What all subcommands share: options, the mock engines, the proxies, and where the measurements were made.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::children::{OwnChild, require_free_ports};
+use crate::peers::{self, Peer, Running, Setup};
+
+/// Options of every subcommand.
+#[derive(clap::Args, Debug)]
+pub struct Common {
+    /// The gateway's binary [default: `ridge` beside this binary].
+    #[arg(long)]
+    pub ridge: Option<PathBuf>,
+    /// An argument added to `ridge serve`; may be given again.
+    #[arg(long, allow_hyphen_values = true)]
+    pub ridge_arg: Vec<String>,
+    /// First of the ports on 127.0.0.1 that are used.
+    #[arg(long, default_value_t = 21000)]
+    pub base_port: u16,
+    /// Proxies to compare, by comma [default: all that are here].
+    #[arg(long, value_delimiter = ',')]
+    pub peers: Vec<Peer>,
+    /// One JSON object a line instead of the Markdown report.
+    #[arg(long)]
+    pub json: bool,
+    /// Few and short rounds: to see that it works, not to publish.
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// Mock engines and proxies, all running; they end when this is dropped.
+pub struct Session {
+    /// The proxies.
+    pub running: Vec<Running>,
+    /// The first engine's address.
+    pub engines: SocketAddr,
+    _mock: OwnChild,
+}
+
+impl Session {
+    /// Starts mock engines and proxies. Peers not named by the user may be missing only if they are `optional`.
+    pub fn start(
+        common: &Common,
+        default_peers: &[Peer],
+        optional: &[Peer],
+        engines: u16,
+        metrics_bytes: usize,
+    ) -> io::Result<Self> {
+        let target = target_dir()?;
+        let first_proxy = common.base_port + engines;
+        let setup = Setup {
+            run_dir: target.join("bench-run"),
+            venv_dir: target.join("bench-venv"),
+            ridge: match &common.ridge {
+                Some(path) => path.clone(),
+                None => target.join("release/ridge"),
+            },
+            ridge_args: common.ridge_arg.clone(),
+            engines: (0..engines)
+                .map(|n| SocketAddr::from((Ipv4Addr::LOCALHOST, common.base_port + n)))
+                .collect(),
+        };
+        let (wanted, optional) = if common.peers.is_empty() {
+            (default_peers, optional)
+        } else {
+            (common.peers.as_slice(), [].as_slice())
+        };
+        let mut wanted = peers::prepare(wanted, &setup, optional)?;
+        wanted.sort();
+        wanted.dedup();
+        require_free_ports(common.base_port..first_proxy + 2 * wanted.len() as u16)?;
+        let mut mock = OwnChild::start([
+            "mock".to_owned(),
+            format!("--first-port={}", common.base_port),
+            format!("--engines={engines}"),
+            format!("--metrics-bytes={metrics_bytes}"),
+        ])?;
+        mock.line()?;
+        let mut running = Vec::new();
+        for (n, peer) in wanted.into_iter().enumerate() {
+            eprintln!("starting {}", peer.name());
+            running.push(peers::start(peer, first_proxy + 2 * n as u16, &setup)?);
+        }
+        Ok(Self { running, engines: setup.engines[0], _mock: mock })
+    }
+
+    /// The proxies and their versions, in words.
+    pub fn versions(&self) -> String {
+        let named = self.running.iter().filter(|running| running.peer != Peer::Direct);
+        named
+            .map(|running| format!("{} {}", running.peer.name(), running.version))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+}
+
+/// The build's target directory: two above this binary.
+fn target_dir() -> io::Result<PathBuf> {
+    let binary = std::env::current_exe()?;
+    let target = binary.parent().and_then(|profile| profile.parent());
+    target.map(PathBuf::from).ok_or_else(|| io::Error::other("this binary lies in no target directory"))
+}
+
+/// The day and the machine, in words.
+pub fn place() -> String {
+    let day = Command::new("date")
+        .args(["-u", "+%Y-%m-%d"])
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpus.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or_default();
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!(
+        "{}; {} × {}; Linux {}",
+        String::from_utf8_lossy(&day).trim(),
+        std::thread::available_parallelism().map_or(0, usize::from),
+        model.trim_start_matches([' ', '\t', ':']),
+        kernel.trim().split('-').next().unwrap_or_default()
+    )
+}
