@@ -1,6 +1,6 @@
 //! The engine: a queue, a batch, and steps.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use thiserror::Error;
 
@@ -122,6 +122,8 @@ pub struct Engine {
     pool: BlockPool,
     waiting: VecDeque<Waiting>,
     running: Vec<Running>,
+    /// Ids of all sequences, running and waiting.
+    ids: BTreeSet<u64>,
     /// When the step in progress ends.
     step_ends_us: Option<u64>,
     /// When an engine at rest was given work: its next step starts there.
@@ -144,6 +146,7 @@ impl Engine {
             params,
             waiting: VecDeque::new(),
             running: Vec::new(),
+            ids: BTreeSet::new(),
             step_ends_us: None,
             wake_us: 0,
             now_us: 0,
@@ -226,11 +229,10 @@ impl Engine {
             return Err(Refusal::QueueFull { limit: self.params.max_queued });
         }
         let id = request.id;
-        if self.running.iter().any(|running| running.request.id == id)
-            || self.waiting.iter().any(|waiting| waiting.request.id == id)
-        {
+        if self.ids.contains(&id) {
             return Err(Refusal::DuplicateId { id });
         }
+        self.ids.insert(id);
         if self.is_at_rest() {
             self.wake_us = self.now_us;
         }
@@ -244,13 +246,14 @@ impl Engine {
     /// (finished already, or never was). The step in progress takes as long as it would have.
     pub fn cancel(&mut self, now_us: u64, id: u64) -> bool {
         self.catch_up(now_us);
+        if !self.ids.remove(&id) {
+            return false;
+        }
         if let Some(index) = self.running.iter().position(|running| running.request.id == id) {
             let sequence = self.running.remove(index);
             self.pool.release(sequence.blocks);
         } else if let Some(index) = self.waiting.iter().position(|waiting| waiting.request.id == id) {
             self.waiting.remove(index);
-        } else {
-            return false;
         }
         self.counters.cancelled += 1;
         true
@@ -390,6 +393,7 @@ impl Engine {
                 let sequence = self.running.remove(index);
                 count_finished(&sequence, at_us, &mut self.counters);
                 let (id, cached_tokens) = (sequence.request.id, sequence.cached_tokens);
+                self.ids.remove(&id);
                 self.outbox.push(Event::Finished { id, at_us, cached_tokens });
                 self.pool.release(sequence.blocks);
             } else {
