@@ -96,3 +96,70 @@ fn push_string(out: &mut Vec<u8>, text: &str) {
     }
     out.push(b'"');
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "\"quotes\" \\ \n\r\t\0\u{1f}\u{7f} \u{2028}\u{2029} 안녕 🦀 </script>";
+
+    fn read(dialect: Dialect, status: u16) -> serde_json::Value {
+        let body = error_body(dialect, status, "some_code", HOSTILE, Some("model"));
+        serde_json::from_slice(&body).expect("error bodies are JSON")
+    }
+
+    #[test]
+    fn each_shape_keeps_the_text() {
+        let openai = read(Dialect::OpenAi, 400);
+        assert_eq!(
+            openai,
+            serde_json::json!({"error": {
+                "message": HOSTILE, "type": "invalid_request_error", "param": "model", "code": "some_code",
+            }})
+        );
+        let anthropic = read(Dialect::Anthropic, 503);
+        assert_eq!(
+            anthropic,
+            serde_json::json!({"type": "error", "error": {
+                "type": "overloaded_error", "message": HOSTILE, "code": "some_code",
+            }})
+        );
+        let ollama = read(Dialect::Ollama, 500);
+        assert_eq!(ollama, serde_json::json!({"error": HOSTILE, "code": "some_code"}));
+    }
+
+    #[test]
+    fn no_param_is_null() {
+        let body = error_body(Dialect::OpenAi, 404, "unknown_path", "no", None);
+        assert_eq!(
+            body,
+            br#"{"error":{"message":"no","type":"not_found_error","param":null,"code":"unknown_path"}}"#
+        );
+    }
+
+    #[test]
+    fn types_follow_the_status() {
+        for (status, openai, anthropic) in [
+            (400, "invalid_request_error", "invalid_request_error"),
+            (404, "not_found_error", "not_found_error"),
+            (405, "invalid_request_error", "invalid_request_error"),
+            (413, "invalid_request_error", "request_too_large"),
+            (429, "rate_limit_error", "rate_limit_error"),
+            (500, "server_error", "api_error"),
+            (502, "server_error", "api_error"),
+            (503, "service_unavailable", "overloaded_error"),
+            (504, "server_error", "timeout_error"),
+        ] {
+            assert_eq!(openai_type(status), openai, "{status}");
+            assert_eq!(anthropic_type(status), anthropic, "{status}");
+        }
+    }
+
+    #[test]
+    fn one_line_so_that_it_fits_in_an_event() {
+        for dialect in [Dialect::OpenAi, Dialect::Anthropic, Dialect::Ollama] {
+            let body = error_body(dialect, 502, "code", HOSTILE, None);
+            assert!(!body.iter().any(|byte| *byte < 0x20));
+        }
+    }
+}

@@ -6,7 +6,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use crate::body_error::{BodyCode, BodyError};
-use crate::json::{Cursor, Fault, FaultKind, MAX_DEPTH, RawString, unescape};
+use crate::json::{Cursor, Fault, FaultKind, MAX_DEPTH, RawString, unescape, unescape_or};
 use crate::multipart::{is_multipart, scan_multipart};
 use crate::operation::{BodyKind, Operation};
 
@@ -27,10 +27,7 @@ impl StringField {
     pub fn text<'b>(&self, body: &'b [u8]) -> Cow<'b, str> {
         let inside = body.get(self.inside.clone()).unwrap_or_default();
         if self.has_escapes {
-            if let Some(text) = unescape(inside) {
-                return Cow::Owned(text);
-            }
-            return Cow::Owned(format!("{}\u{fffd}", String::from_utf8_lossy(inside)));
+            return Cow::Owned(unescape_or(inside, Some('\u{fffd}')).unwrap_or_default());
         }
         String::from_utf8_lossy(inside)
     }
