@@ -42,6 +42,6 @@ pub use settings::{
     Upstream, UpstreamDns, UpstreamList,
 };
 pub use value::{
-    AccessLogTarget, Admin, ByteSize, DnsName, DnsType, EngineKind, FilePath, Host, LabelKey, LabelValue,
-    Method, PathPattern, Protocol, Role, Text, UpstreamName, UpstreamUrl, UrlError, VariableName,
+    AccessLogTarget, Admin, ByteSize, DnsName, DnsType, EngineKind, Family, FilePath, Host, LabelKey,
+    LabelValue, Method, PathPattern, Protocol, Role, Text, UpstreamName, UpstreamUrl, UrlError, VariableName,
 };

@@ -8,8 +8,8 @@ use crate::diagnostics::Fault;
 use crate::field::{Field, Reader, Spec, settings};
 use crate::node::{Kind, Node};
 use crate::value::{
-    AccessLogTarget, Admin, ByteSize, DnsName, DnsType, EngineKind, FilePath, LabelKey, LabelValue, Method,
-    PathPattern, Protocol, Role, Text, UpstreamName, UpstreamUrl, VariableName,
+    AccessLogTarget, Admin, ByteSize, DnsName, DnsType, EngineKind, Family, FilePath, LabelKey, LabelValue,
+    Method, PathPattern, Protocol, Role, Text, UpstreamName, UpstreamUrl, VariableName,
 };
 
 settings! {
@@ -102,6 +102,9 @@ settings! {
         host: DnsName { required: true, example: "vllm.default.svc.cluster.local" },
         /// Which records: `a` for addresses (IPv4 and IPv6), `srv` for hosts with ports and weights.
         records: DnsType { default: "a", example: "a" },
+        /// Addresses of which family are used: `any` for both. Engines that have an address of each family under one name
+        /// would count twice: choose one family for them.
+        family: Family { default: "any", example: "ipv4" },
         /// The engines' port; SRV records bring their own.
         port: Option<u16> { unset: "needed for records of type `a`", min: "1", max: "65535", example: "8000" },
         /// How often the name is looked up. A failing lookup leaves the last answer in place.
@@ -222,7 +225,7 @@ fn item<'n>(node: &'n Node, key: &str, at: usize) -> &'n Node {
 }
 
 fn check_config(config: &Config, node: &Node, reader: &mut Reader) {
-    check_names(&config.upstreams, node, reader);
+    check_upstreams(&config.upstreams, node, reader);
     let mut seen = HashMap::new();
     for (at, addr) in config.listen.iter().enumerate() {
         if addr.port() != 0 && seen.insert(addr, at).is_some() {
@@ -250,24 +253,32 @@ fn check_config(config: &Config, node: &Node, reader: &mut Reader) {
 }
 
 fn check_list(list: &UpstreamList, node: &Node, reader: &mut Reader) {
-    check_names(&list.upstreams, node, reader);
+    check_upstreams(&list.upstreams, node, reader);
 }
 
-fn check_names(upstreams: &[Upstream], node: &Node, reader: &mut Reader) {
-    let mut seen: HashMap<&str, usize> = HashMap::new();
+/// Names and URLs are there once: a URL is one engine, and its load is counted in one place.
+fn check_upstreams(upstreams: &[Upstream], node: &Node, reader: &mut Reader) {
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    let mut urls: HashMap<&UpstreamUrl, usize> = HashMap::new();
+    let mut repeated = |at: usize, key: &str, shown: &str, rule: String, remedy: &str| {
+        let upstream = item(node, "upstreams", at);
+        let span = upstream.get(key).unwrap_or(upstream).span;
+        let title = format!("`{shown}` is listed twice");
+        let path = format!("upstreams[{at}].{key}");
+        reader.report_below(&path, title, Fault::new(rule, remedy), span);
+    };
     for (at, upstream) in upstreams.iter().enumerate() {
-        let Some(name) = upstream.name.as_deref() else {
-            continue;
-        };
-        if let Some(before) = seen.insert(name, at) {
-            let upstream_node = item(node, "upstreams", at);
-            let span = upstream_node.get("name").unwrap_or(upstream_node).span;
-            let fault = Fault::new(
-                format!("`upstreams[{before}]` has this name already"),
-                "give each upstream a name of its own, or leave names out",
-            );
-            let title = format!("`{name}` names two upstreams");
-            reader.report_below(&format!("upstreams[{at}].name"), title, fault, span);
+        if let Some(name) = upstream.name.as_deref()
+            && let Some(before) = names.insert(name, at)
+        {
+            let rule = format!("`upstreams[{before}]` has this name already");
+            let remedy = "give each upstream a name of its own, or leave names out";
+            repeated(at, "name", name, rule, remedy);
+        }
+        if let Some(before) = urls.insert(&upstream.url, at) {
+            let rule = format!("`upstreams[{before}]` has this URL already");
+            let remedy = "remove one of the two; `weight` gives an upstream a larger share";
+            repeated(at, "url", &upstream.url.to_string(), rule, remedy);
         }
     }
 }

@@ -115,6 +115,16 @@ choices! {
         Srv = "srv",
     }
 
+    /// A family of addresses.
+    pub enum Family, "an address family" {
+        /// IPv4 and IPv6.
+        Any = "any",
+        /// IPv4 alone.
+        Ipv4 = "ipv4",
+        /// IPv6 alone.
+        Ipv6 = "ipv6",
+    }
+
     /// An HTTP method.
     pub enum Method, "an HTTP method" {
         /// GET.

@@ -9,7 +9,7 @@ mod time;
 mod url;
 
 pub use address::Admin;
-pub use choice::{AccessLogTarget, DnsType, EngineKind, Method, Protocol, Role};
+pub use choice::{AccessLogTarget, DnsType, EngineKind, Family, Method, Protocol, Role};
 pub use name::{DnsName, FilePath, LabelKey, LabelValue, PathPattern, Text, UpstreamName, VariableName};
 pub use size::ByteSize;
 pub use url::{Host, UpstreamUrl, UrlError};
