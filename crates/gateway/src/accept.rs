@@ -73,7 +73,8 @@ async fn accept_all(
                 failing = false;
                 turn = (turn + 1) % cores.len();
                 let order = (turn..cores.len()).chain(0..turn);
-                let core = order.min_by_key(|&core| shared.gauges[core].connections.load(Relaxed)).unwrap_or(0);
+                let core =
+                    order.min_by_key(|&core| shared.gauges[core].connections.load(Relaxed)).unwrap_or(0);
                 shared.gauges[core].connections.fetch_add(1, Relaxed);
                 if cores[core].send(Command::Accept(stream)).is_err() {
                     return; // the core has ended: so does the gateway
@@ -82,7 +83,8 @@ async fn accept_all(
             Err(error) if is_clients_fault(&error) => {}
             Err(error) => {
                 if !std::mem::replace(&mut failing, true) {
-                    let text = format!("cannot accept a connection: {error}; clients wait until it works again");
+                    let text =
+                        format!("cannot accept a connection: {error}; clients wait until it works again");
                     notify(Notice { level: Level::Warning, text });
                 }
                 tokio::time::sleep(PAUSE).await;

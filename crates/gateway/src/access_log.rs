@@ -171,7 +171,12 @@ impl Log {
     }
 }
 
-fn write_lines(mut output: Box<dyn Write + Send>, lines: &Receiver<Vec<u8>>, lost: &AtomicU64, notify: &Notify) {
+fn write_lines(
+    mut output: Box<dyn Write + Send>,
+    lines: &Receiver<Vec<u8>>,
+    lost: &AtomicU64,
+    notify: &Notify,
+) {
     let mut failing = false;
     let mut lost_before = 0;
     for batch in lines {

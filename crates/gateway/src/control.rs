@@ -94,9 +94,9 @@ impl Controller {
         let connect_timeout = state.policy.connect_timeout;
         let mut before: Vec<Option<Watched>> = state.watched.drain(..).map(Some).collect();
         for upstream in upstreams {
-            let known = before.iter_mut().find(|known| {
-                known.as_ref().is_some_and(|known| is_same_place(&known.upstream, &upstream))
-            });
+            let known = before
+                .iter_mut()
+                .find(|known| known.as_ref().is_some_and(|known| is_same_place(&known.upstream, &upstream)));
             let watched = match known.and_then(Option::take) {
                 Some(mut known) => {
                     known.endpoint.set_max_in_flight(upstream.max_in_flight);
@@ -114,7 +114,8 @@ impl Controller {
                 None => {
                     let id = EndpointId(state.next_id);
                     let Some(target) = target(id, &upstream, connect_timeout) else {
-                        let text = format!("upstream {} has no usable address and is left out", upstream.name);
+                        let text =
+                            format!("upstream {} has no usable address and is left out", upstream.name);
                         (self.notify)(Notice { level: Level::Warning, text });
                         continue;
                     };
@@ -305,7 +306,9 @@ async fn watch(controller: Rc<Controller>, id: EndpointId) {
     let mut first = true;
     while let Some((target, endpoint, engine, asks_models, policy)) = controller.look(id) {
         let name = match controller.shared.world.load().targets.iter().position(|target| target.id == id) {
-            Some(place) => controller.shared.world.load().upstreams.get(place).map(|upstream| upstream.name.clone()),
+            Some(place) => {
+                controller.shared.world.load().upstreams.get(place).map(|upstream| upstream.name.clone())
+            }
             None => None,
         };
         let name = name.unwrap_or_default();

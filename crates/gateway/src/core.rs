@@ -154,7 +154,8 @@ impl Core {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let count = self.id_count.get();
         self.id_count.set(count + 1);
-        let id = u128::from(self.id_prefix) << 64 | u128::from(count);
+        // An odd multiplier maps different counts to different numbers, and looks unlike a count.
+        let id = u128::from(self.id_prefix) << 64 | u128::from(count.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut text = [0u8; 32];
         for (place, digit) in text.iter_mut().enumerate() {
             *digit = DIGITS[(id >> (124 - 4 * place)) as usize & 15];
@@ -180,7 +181,9 @@ pub fn run(core: Rc<Core>, mut commands: mpsc::UnboundedReceiver<Command>) -> st
                 command = commands.recv() => match command {
                     Some(Command::Accept(stream)) => accept(&core, stream),
                     Some(Command::Snapshot(reply)) => {
-                        let _ = reply.send(core.ledger.borrow().clone());
+                        let mut copy = core.ledger.borrow().clone();
+                        copy.idle_upstream = core.pool.idle_count();
+                        let _ = reply.send(copy);
                     }
                     Some(Command::Drain) => {
                         let mut connections = core.connections.borrow_mut();
@@ -267,4 +270,3 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream) {
         .await;
     });
 }
-

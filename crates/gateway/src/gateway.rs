@@ -88,7 +88,8 @@ impl Gateway {
             listeners.push(listener);
         }
         let notify = startup.notify;
-        let log = Log::open(startup.access_log.as_ref(), Arc::clone(&notify)).map_err(StartError::AccessLog)?;
+        let log =
+            Log::open(startup.access_log.as_ref(), Arc::clone(&notify)).map_err(StartError::AccessLog)?;
         let count = startup.cores.max(1);
         let shared = Arc::new(Shared {
             world: Arc::new(ArcSwap::from_pointee(World::default())),
@@ -127,7 +128,8 @@ impl Gateway {
         }
         threads.push(thread("control".into(), Box::new(move || control::run(controller, control_commands)))?);
         let (stop_accepting, stop) = watch::channel(false);
-        let (accept_shared, accept_cores, accept_notify) = (Arc::clone(&shared), cores.clone(), Arc::clone(&notify));
+        let (accept_shared, accept_cores, accept_notify) =
+            (Arc::clone(&shared), cores.clone(), Arc::clone(&notify));
         threads.push(thread(
             "accept".into(),
             Box::new(move || accept::run(listeners, accept_shared, accept_cores, stop, accept_notify)),
@@ -172,7 +174,8 @@ impl Gateway {
         }
         // Connections without a request close at once; this waits for the last bytes of the others.
         let closing = Instant::now();
-        while connections() > 0 && (began.elapsed() < bound || closing.elapsed() < Duration::from_millis(200)) {
+        while connections() > 0 && (began.elapsed() < bound || closing.elapsed() < Duration::from_millis(200))
+        {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
         let cut = requests();

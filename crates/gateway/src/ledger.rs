@@ -16,7 +16,8 @@ pub const CLIENT_GONE: u16 = 499;
 
 /// Upper bounds of the TTFT and E2E buckets, seconds: from a cache hit on a small model to a long queue.
 pub const LATENCY_BOUNDS_S: [f64; 18] = [
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 640.0,
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0,
+    640.0,
 ];
 
 /// Upper bounds of the ITL buckets, seconds.
@@ -75,6 +76,8 @@ pub struct Series {
     pub prompt_tokens: u64,
     /// Generated tokens: as reported, else events of streams.
     pub output_tokens: u64,
+    /// Events of streams that are still going on.
+    pub streaming_tokens: u64,
     /// Prompt tokens expected to be in the engine's cache.
     pub cached_estimated: u64,
     /// Prompt tokens that engines reported as cached.
@@ -96,6 +99,7 @@ impl Series {
         self.e2e.add(&other.e2e);
         self.prompt_tokens += other.prompt_tokens;
         self.output_tokens += other.output_tokens;
+        self.streaming_tokens += other.streaming_tokens;
         self.cached_estimated += other.cached_estimated;
         self.cached_reported += other.cached_reported;
         self.broken += other.broken;
@@ -168,6 +172,8 @@ pub struct Ledger {
     pub connections_total: u64,
     /// Events of streams too large for their usage to be read.
     pub oversized_events: u64,
+    /// Idle upstream connections, filled in when a copy is made.
+    pub idle_upstream: usize,
 }
 
 /// Stands for "no endpoint" in a ledger.

@@ -35,8 +35,6 @@ pub use engines::EngineKind;
 pub use gateway::{Gateway, Observer, Snapshot, StartError};
 pub use ledger::{CLIENT_GONE, Histogram, ITL_BOUNDS_S, LATENCY_BOUNDS_S, Ledger, NOWHERE, Recent, Series};
 pub use scheduling::{Health, Role};
-pub use settings::{
-    AccessLog, ExtraPath, Level, Notice, Notify, Policy, ResponseHeaders, Startup, Upstream,
-};
+pub use settings::{AccessLog, ExtraPath, Level, Notice, Notify, Policy, ResponseHeaders, Startup, Upstream};
 pub use upstream::Protocol;
 pub use world::{ModelLabel, World};

@@ -67,7 +67,11 @@ pub async fn get(pool: &Pool, target: &Target, path: &str, timeout: Duration) ->
                 first = piece.data;
             } else if !piece.data.is_empty() {
                 if joined.is_empty() {
-                    joined.reserve(first.len() + body.exact_length().map_or(0, |left| left.min(1 << 20) as usize) + piece.data.len());
+                    joined.reserve(
+                        first.len()
+                            + body.exact_length().map_or(0, |left| left.min(1 << 20) as usize)
+                            + piece.data.len(),
+                    );
                     joined.extend_from_slice(&first);
                 }
                 joined.extend_from_slice(&piece.data);
@@ -90,8 +94,7 @@ pub async fn detect(pool: &Pool, target: &Target, timeout: Duration) -> Result<E
     for probe in probes() {
         let page = get(pool, target, probe.path, timeout).await?;
         let server = page.headers.get(http::header::SERVER).and_then(|server| server.to_str().ok());
-        let answer =
-            engines::Answer { path: probe.path, status: page.status, server, body: &page.body };
+        let answer = engines::Answer { path: probe.path, status: page.status, server, body: &page.body };
         if let Some(kind) = classify(&answer) {
             return Ok(kind);
         }
@@ -100,7 +103,11 @@ pub async fn detect(pool: &Pool, target: &Target, timeout: Duration) -> Result<E
 }
 
 /// Its models; `None` if it has no such list.
-pub async fn models(pool: &Pool, target: &Target, timeout: Duration) -> Result<Option<Vec<Model>>, ProbeError> {
+pub async fn models(
+    pool: &Pool,
+    target: &Target,
+    timeout: Duration,
+) -> Result<Option<Vec<Model>>, ProbeError> {
     let page = get(pool, target, "/v1/models", timeout).await?;
     Ok((page.status == 200).then(|| parse_models(&page.body).ok()).flatten())
 }

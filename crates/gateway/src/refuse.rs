@@ -22,7 +22,12 @@ pub struct Refused {
 
 impl Refused {
     /// A refusal with this status, code and message.
-    pub fn new(dialect: Dialect, status: u16, code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(
+        dialect: Dialect,
+        status: u16,
+        code: &'static str,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self { code, message: message.into(), dialect, status, param: None, header: None }
     }
 

@@ -77,8 +77,12 @@ enum Outcome {
 
 async fn dispatch(ticket: &mut Ticket, headers: &HeaderMap, incoming: Incoming) -> Result<Outcome, Refused> {
     if headers.get_all(header::AUTHORIZATION).into_iter().nth(1).is_some() {
-        return Err(Refused::new(Dialect::OpenAi, 400, "several_authorizations",
-            "the request has more than one Authorization header; two readers could believe different ones: send one"));
+        return Err(Refused::new(
+            Dialect::OpenAi,
+            400,
+            "several_authorizations",
+            "the request has more than one Authorization header; two readers could believe different ones: send one",
+        ));
     }
     let world = Rc::clone(ticket.world());
     let (method, uri) = (ticket.method().clone(), ticket.uri().clone());
@@ -190,7 +194,11 @@ async fn inference(
     route(ticket, headers, Some(&received), routing).await
 }
 
-fn understand(operation: Operation, headers: &HeaderMap, body: &[u8]) -> Result<RequestFields, api::BodyError> {
+fn understand(
+    operation: Operation,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<RequestFields, api::BodyError> {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
     let is_multipart = kind.get(..10).is_some_and(|start| start.eq_ignore_ascii_case("multipart/"));
     let fields = match operation.body_kind() {
@@ -380,7 +388,9 @@ fn percent_decoded(text: &str) -> String {
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
         let decoded = (byte == b'%' && after.len() >= 2)
-            .then(|| Some((char::from(after[0]).to_digit(16)? << 4 | char::from(after[1]).to_digit(16)?) as u8))
+            .then(|| {
+                Some((char::from(after[0]).to_digit(16)? << 4 | char::from(after[1]).to_digit(16)?) as u8)
+            })
             .flatten();
         match decoded {
             Some(decoded) => {
@@ -403,7 +413,9 @@ fn json(body: Bytes) -> Response<Bytes> {
 }
 
 fn live() -> Response<Bytes> {
-    json(Bytes::from_static(concat!("{\"status\":\"ok\",\"ridge\":\"", env!("CARGO_PKG_VERSION"), "\"}\n").as_bytes()))
+    json(Bytes::from_static(
+        concat!("{\"status\":\"ok\",\"ridge\":\"", env!("CARGO_PKG_VERSION"), "\"}\n").as_bytes(),
+    ))
 }
 
 fn ready(core: &Core) -> Response<Bytes> {
@@ -430,7 +442,9 @@ fn decorate<B>(ticket: &Ticket, mut response: Response<B>) -> Response<B> {
     if on.request_id {
         headers.insert(X_REQUEST_ID, ticket.id().clone());
     }
-    if on.endpoint && let Some(name) = ticket.member().and_then(|member| ticket.world().name_values.get(member)) {
+    if on.endpoint
+        && let Some(name) = ticket.member().and_then(|member| ticket.world().name_values.get(member))
+    {
         headers.insert(X_RIDGE_ENDPOINT, name.clone());
     }
     if on.attempts && ticket.attempts() > 0 {

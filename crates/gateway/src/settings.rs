@@ -179,7 +179,14 @@ mod tests {
     fn a_listed_folder_does_not_open_its_neighbours() {
         let extra = ExtraPath { path: "/v1/files".into(), below: true, methods: vec![Method::GET] };
         assert!(extra.covers("/v1/files/a/content"));
-        for path in ["/v1/files", "/v1/files/", "/v1/files2/a", "/v1/files/../sleep", "/v1/files/%2e%2e/sleep", "/v1/files/..%2Fsleep"] {
+        for path in [
+            "/v1/files",
+            "/v1/files/",
+            "/v1/files2/a",
+            "/v1/files/../sleep",
+            "/v1/files/%2e%2e/sleep",
+            "/v1/files/..%2Fsleep",
+        ] {
             assert!(!extra.covers(path), "{path} was let through");
         }
     }

@@ -179,8 +179,12 @@ impl Ticket {
     pub fn answer_began(&mut self, status: u16, headers: &HeaderMap) {
         self.status = Some(status);
         let plain = headers.get(header::CONTENT_ENCODING).is_none_or(|coding| coding == "identity");
-        let Some(operation) = self.operation.filter(|operation| operation.is_inference() && plain) else { return };
-        let Some(kind) = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) else { return };
+        let Some(operation) = self.operation.filter(|operation| operation.is_inference() && plain) else {
+            return;
+        };
+        let Some(kind) = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()) else {
+            return;
+        };
         self.watch = match EventFraming::of_content_type(kind) {
             Some(framing) => Watch::Stream(Box::new(StreamScan::new(operation, framing))),
             None if kind.starts_with("application/json") => Watch::Json(Vec::new()),
@@ -235,6 +239,7 @@ impl Ticket {
             }
             Some(before) => series.next_events(now.saturating_duration_since(before), events),
         }
+        series.streaming_tokens += u64::from(events);
         self.last_event = Some(now);
         self.events += u64::from(events);
     }
@@ -274,6 +279,7 @@ impl Drop for Ticket {
             series.count_status(status, 1);
             series.ended(whole);
             series.broken += u64::from(self.broken);
+            series.streaming_tokens = series.streaming_tokens.saturating_sub(self.events);
             match self.usage {
                 Some(usage) => {
                     series.prompt_tokens += usage.prompt_tokens;

@@ -197,10 +197,14 @@ impl Connection {
                 }
                 Poll::Ready(Ok(_)) => match parse_response(&self.ahead, method)? {
                     Some(head) => return Poll::Ready(Ok(head)),
-                    None if self.ahead.len() > MAX_HEAD_BYTES => return Poll::Ready(Err(HeadError::TooLarge.into())),
+                    None if self.ahead.len() > MAX_HEAD_BYTES => {
+                        return Poll::Ready(Err(HeadError::TooLarge.into()));
+                    }
                     None => {}
                 },
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(lost(write_error.take().unwrap_or(error)))),
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(lost(write_error.take().unwrap_or(error))));
+                }
                 Poll::Pending => {
                     return match write_error {
                         Some(error) => Poll::Ready(Err(lost(error))),
@@ -222,7 +226,11 @@ impl Connection {
     }
 
     /// Reads the next piece of a body. An empty piece that is not `done` never comes.
-    pub fn poll_body(&mut self, cx: &mut Context<'_>, framing: &mut Framing) -> Poll<Result<Decoded, BodyError>> {
+    pub fn poll_body(
+        &mut self,
+        cx: &mut Context<'_>,
+        framing: &mut Framing,
+    ) -> Poll<Result<Decoded, BodyError>> {
         if !self.ahead.is_empty() {
             let decoded = framing.decode(&self.ahead)?;
             self.ahead.drain(..decoded.used);

@@ -196,9 +196,9 @@ fn chunk_size(line: &[u8]) -> Result<u64, FramingError> {
     if extension.contains(&b'\r') {
         return Err(FramingError::ChunkSize);
     }
-    let size = line[..digits].iter().fold(0u64, |size, &digit| {
-        size << 4 | u64::from((digit as char).to_digit(16).unwrap_or(0))
-    });
+    let size = line[..digits]
+        .iter()
+        .fold(0u64, |size, &digit| size << 4 | u64::from((digit as char).to_digit(16).unwrap_or(0)));
     Ok(size)
 }
 
@@ -241,7 +241,10 @@ mod tests {
             let decoded = framing.decode(piece)?;
             body.extend_from_slice(&decoded.data);
             rest.extend_from_slice(&piece[decoded.used..]);
-            assert!(done || decoded.done || decoded.used == piece.len(), "input neither used nor after the end");
+            assert!(
+                done || decoded.done || decoded.used == piece.len(),
+                "input neither used nor after the end"
+            );
             done = decoded.done;
             trailers = trailers.or(decoded.trailers);
         }

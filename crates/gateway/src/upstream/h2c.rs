@@ -144,7 +144,9 @@ impl H2Body {
                     }
                     Decoded { data, used: 0, done, trailers: None }
                 }
-                Err(frame) => Decoded { done: true, trailers: frame.into_trailers().ok(), ..Decoded::default() },
+                Err(frame) => {
+                    Decoded { done: true, trailers: frame.into_trailers().ok(), ..Decoded::default() }
+                }
             }));
         }
     }

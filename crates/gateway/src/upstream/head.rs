@@ -54,10 +54,7 @@ pub fn parse_response(input: &[u8], method: &Method) -> Result<Option<ResponseHe
         Err(httparse::Error::TooManyHeaders) => return Err(HeadError::TooLarge),
         Err(_) => return Err(HeadError::NotHttp),
     };
-    let status = response
-        .code
-        .and_then(|code| StatusCode::from_u16(code).ok())
-        .ok_or(HeadError::NotHttp)?;
+    let status = response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(HeadError::NotHttp)?;
     let version_1_1 = response.version == Some(1);
 
     // One copy of the head; every value is a slice of it.

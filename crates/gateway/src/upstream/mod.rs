@@ -15,8 +15,8 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use scheduling::EndpointId;
 
-use connection::{Connection, chunked_with_trailers};
 pub use connection::{BodyError, ExchangeError};
+use connection::{Connection, chunked_with_trailers};
 use framing::{Decoded, Framing};
 use h2c::H2Body;
 use head::RequestHead;

@@ -1,0 +1,133 @@
+//! From the configuration's values to those that the gateway takes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use config::{AccessLogTarget, Config, Host, KeySource};
+use gateway::{EngineKind, ExtraPath, Policy, Protocol, ResponseHeaders, Role, Upstream};
+use http::HeaderValue;
+
+/// The rules that can change while running.
+pub fn policy(config: &Config) -> Policy {
+    Policy {
+        body_limit: config.limits.body.0,
+        header_bytes: config.limits.header_bytes.as_usize(),
+        header_count: config.limits.header_count as usize,
+        connect_timeout: config.timeouts.connect,
+        attempts: config.attempts,
+        headers: ResponseHeaders {
+            endpoint: config.headers.endpoint,
+            attempts: config.headers.attempts,
+            request_id: config.headers.request_id,
+        },
+        extra_paths: config.allow_paths.iter().map(extra_path).collect(),
+        prefix_affinity: config.routing.prefix_affinity,
+        signal_interval: config.signals.interval,
+        signal_timeout: config.signals.timeout,
+    }
+}
+
+fn extra_path(allowed: &config::AllowPath) -> ExtraPath {
+    let pattern = allowed.path.as_str();
+    let below = pattern.strip_suffix("/*");
+    ExtraPath {
+        path: below.unwrap_or(pattern).to_owned(),
+        below: below.is_some(),
+        methods: allowed.methods.iter().filter_map(|method| method.as_str().parse().ok()).collect(),
+    }
+}
+
+/// Where the access log goes.
+pub fn access_log(config: &Config) -> Option<gateway::AccessLog> {
+    match &config.access_log.to {
+        AccessLogTarget::Stdout => Some(gateway::AccessLog::Stdout),
+        AccessLogTarget::Stderr => Some(gateway::AccessLog::Stderr),
+        AccessLogTarget::Off => None,
+        AccessLogTarget::File(path) => Some(gateway::AccessLog::File(PathBuf::from(path.as_str()))),
+    }
+}
+
+/// Cores to serve with.
+pub fn cores(config: &Config) -> usize {
+    let available = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.threads.map_or_else(available, |threads| threads as usize)
+}
+
+/// The configured upstreams, named. A key that cannot be read is an error that names it.
+pub fn upstreams(list: &[config::Upstream], default_max: Option<u32>) -> Result<Vec<Upstream>, String> {
+    list.iter().enumerate().map(|(place, upstream)| one(place, upstream, default_max)).collect()
+}
+
+fn one(place: usize, upstream: &config::Upstream, default_max: Option<u32>) -> Result<Upstream, String> {
+    let name = match &upstream.name {
+        Some(name) => name.as_str().to_owned(),
+        None => format!("engine-{}", place + 1),
+    };
+    let known = &upstream.attributes;
+    let authorization = match known.api_key.as_ref().and_then(config::ApiKey::source) {
+        Some(source) => Some(bearer(&name, source)?),
+        None => None,
+    };
+    Ok(Upstream {
+        host: match upstream.url.host() {
+            Host::Ip(ip) => ip.to_string(),
+            Host::Name(name) => name.clone(),
+        },
+        port: upstream.url.port(),
+        base: upstream.url.base().to_owned(),
+        labels: known
+            .labels
+            .iter()
+            .map(|(key, value)| (key.as_str().into(), value.as_str().into()))
+            .collect(),
+        models: known.models.iter().map(|model| model.as_str().to_owned()).collect(),
+        role: match known.role {
+            config::Role::Both => Role::Both,
+            config::Role::Prefill => Role::Prefill,
+            config::Role::Decode => Role::Decode,
+        },
+        engine: known.engine.as_str().parse().unwrap_or(EngineKind::Unknown),
+        revision: known.revision.as_ref().map(|revision| revision.as_str().to_owned()),
+        weight: known.weight as f32,
+        max_in_flight: known.max_in_flight.or(default_max),
+        protocol: match known.protocol {
+            config::Protocol::Http1 => Protocol::Http1,
+            config::Protocol::H2c => Protocol::H2c,
+        },
+        authorization,
+        name,
+    })
+}
+
+/// Reads an upstream's key and makes the header of it. The key itself is in no message.
+fn bearer(name: &str, source: KeySource<'_>) -> Result<HeaderValue, String> {
+    let (from, key) = match source {
+        KeySource::Env(variable) => {
+            let variable = variable.as_str();
+            let key = std::env::var(variable).map_err(|_| {
+                format!("error: upstream {name}: the environment variable {variable} is not set; it should hold the key")
+            })?;
+            (variable, key)
+        }
+        KeySource::File(path) => {
+            let path = path.as_str();
+            let key = std::fs::read_to_string(path).map_err(|error| {
+                format!("error: upstream {name}: cannot read the key file {path}: {error}")
+            })?;
+            (path, key)
+        }
+    };
+    let key = key.trim();
+    let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+        .ok()
+        .filter(|_| !key.is_empty())
+        .ok_or_else(|| format!("error: upstream {name}: {from} holds no key (one line of visible ASCII)"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// How long a shutdown goes on serving before it closes its listeners: those who watch readiness turn away in
+/// that time.
+pub fn linger(config: &Config) -> Duration {
+    config.timeouts.drain.min(Duration::from_secs(1))
+}
