@@ -170,7 +170,9 @@ impl Replica {
         }
         core.slots.clear();
         core.ended = Ended::default();
+        drop(core);
         *self.started_s.lock().unwrap_or_else(PoisonError::into_inner) = unix_s();
+        self.wake.notify_one();
     }
 
     /// Moves the engine with the wall clock, for ever. One timer for each step, whatever the number of sequences.
@@ -179,7 +181,10 @@ impl Replica {
             match self.advance() {
                 None => self.wake.notified().await,
                 Some(wait) if wait < SPIN_BELOW => tokio::task::yield_now().await,
-                Some(wait) => tokio::time::sleep(wait).await,
+                Some(wait) => tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = self.wake.notified() => {}
+                },
             }
         }
     }

@@ -1,11 +1,15 @@
 //! The page of SGLang.
 
-use super::{Number, Page, escaped};
+use super::{Number, Page};
 use crate::replica::Replica;
 
 pub fn page(replica: &Replica) -> String {
-    let model = escaped(&replica.model.name);
-    let labels = format!(r#"engine_type="unified",model_name="{model}",pp_rank="0",tp_rank="0""#);
+    let labels = vec![
+        ("engine_type", "unified".to_owned()),
+        ("model_name", replica.model.name.clone()),
+        ("pp_rank", "0".to_owned()),
+        ("tp_rank", "0".to_owned()),
+    ];
     let mut page = Page::new(labels, replica.started_s());
     replica.with_engine(|engine, _| {
         let counters = engine.counters();
@@ -49,8 +53,8 @@ pub fn page(replica: &Replica) -> String {
         }
         let name = "sglang:cache_config_info";
         page.head(name, "gauge", "Information on the KV cache.");
-        let info = format!(r#"num_pages="{}",page_size="{}","#, engine.pool().len(), replica.block_size);
-        page.sample(name, &info, Number(1.0));
+        let (pages, page_size) = (engine.pool().len().to_string(), replica.block_size.to_string());
+        page.sample(name, &[("num_pages", &pages), ("page_size", &page_size)], Number(1.0));
     });
     page.text
 }

@@ -1,10 +1,10 @@
 //! The page of TensorRT-LLM's `trtllm-serve`.
 
-use super::{Page, escaped};
+use super::Page;
 use crate::replica::Replica;
 
 pub fn page(replica: &Replica) -> String {
-    let labels = format!(r#"engine_type="undefined",model_name="{}""#, escaped(&replica.model.name));
+    let labels = vec![("engine_type", "undefined".to_owned()), ("model_name", replica.model.name.clone())];
     let mut page = Page::new(labels, replica.started_s());
     replica.with_engine(|engine, ended| {
         let counters = engine.counters();
@@ -22,7 +22,8 @@ pub fn page(replica: &Replica) -> String {
         page.counters(
             "trtllm_request_success",
             "Requests that ended, by reason.",
-            &[("finished_reason=\"stop\",", ended.stop), ("finished_reason=\"length\",", ended.length)],
+            "finished_reason",
+            &[("stop", ended.stop), ("length", ended.length)],
         );
         page.counter("trtllm_prompt_tokens", "Prompt tokens.", counters.prompt_tokens);
         page.counter(
