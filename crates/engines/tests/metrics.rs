@@ -140,22 +140,19 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="tensorrt_llm"
 }
 
 #[test]
-fn llama_cpp_and_tgi_have_no_cache_gauge() {
-    let page = b"# TYPE llamacpp:requests_processing gauge
-llamacpp:requests_processing 2
-# TYPE llamacpp:requests_deferred gauge
-llamacpp:requests_deferred 1
-llamacpp:n_busy_slots_per_decode 1.5
-";
+fn a_real_llama_cpp_page_has_no_cache_gauge() {
+    let page = include_bytes!("data/llamacpp.prom");
     assert_eq!(
         parse_metrics(EngineKind::LlamaCpp, page),
         Signals { running: Some(2), waiting: Some(1), ..Signals::default() }
     );
+}
+
+#[test]
+fn tgi() {
+    let page = b"tgi_batch_current_size 4\ntgi_queue_size 7\ntgi_batch_current_max_tokens 9\n";
     assert_eq!(
-        parse_metrics(
-            EngineKind::Tgi,
-            b"tgi_batch_current_size 4\ntgi_queue_size 7\ntgi_batch_current_max_tokens 9\n"
-        ),
+        parse_metrics(EngineKind::Tgi, page),
         Signals { running: Some(4), waiting: Some(7), ..Signals::default() }
     );
 }
