@@ -42,6 +42,7 @@ pub fn run(args: &IdleArgs) -> io::Result<()> {
     let all = [Peer::VllmRouter, Peer::Smg, Peer::Ridge];
     let peers = if args.common.peers.is_empty() { all.to_vec() } else { args.common.peers.clone() };
     let seconds = args.seconds.unwrap_or(if args.common.quick { 5.0 } else { 20.0 });
+    Session::check(&args.common, &peers)?;
     let mut rows = Vec::new();
     let mut versions = Vec::new();
     for peer in peers.into_iter().filter(|peer| *peer != Peer::Direct) {

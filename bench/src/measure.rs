@@ -35,8 +35,8 @@ pub struct Round {
     pub upstream_connections: u64,
     /// Request bodies that reached the engines changed.
     pub altered: u64,
-    /// Requests of the proxy's own that the engines refused.
-    pub refused: u64,
+    /// Requests of the proxy's own to the engines.
+    pub own_requests: u64,
 }
 
 /// Runs one round; `progress` hears of the number of requests answered, about once a second.
@@ -82,7 +82,7 @@ pub fn round(
         cpu_us: cpu_ns as f64 / 1e3 / report.sent.max(1) as f64,
         upstream_connections: seen_after.connections.saturating_sub(seen_before.connections + 1),
         altered: seen_after.altered - seen_before.altered,
-        refused: seen_after.refused - seen_before.refused,
+        own_requests: seen_after.other - seen_before.other,
         report,
     })
 }

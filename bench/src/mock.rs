@@ -42,7 +42,7 @@ pub struct Seen {
     /// POST requests whose body is not, byte for byte, what the load generator sends.
     pub altered: u64,
     /// POST requests for anything but chat completions.
-    pub refused: u64,
+    pub other: u64,
     /// Reads of the metrics page.
     pub scrapes: u64,
 }
@@ -52,7 +52,7 @@ struct Counters {
     connections: AtomicU64,
     requests: AtomicU64,
     altered: AtomicU64,
-    refused: AtomicU64,
+    other: AtomicU64,
     scrapes: AtomicU64,
 }
 
@@ -62,6 +62,7 @@ struct Engines {
     /// By kind, then variant.
     due_bodies: Vec<Vec<u8>>,
     answers: Vec<Vec<Vec<u8>>>,
+    tokens: Vec<Vec<u8>>,
 }
 
 impl Engines {
@@ -73,6 +74,11 @@ impl Engines {
             metrics: MetricsPage::new(metrics_bytes),
             due_bodies: each().map(|(kind, variant)| traffic::request_body(kind, variant)).collect(),
             answers: each().map(|(kind, variant)| answer_writes(kind, variant)).collect(),
+            tokens: each()
+                .map(|(kind, variant)| {
+                    whole("200 OK", "application/json", &traffic::token_answer(kind, variant))
+                })
+                .collect(),
         }
     }
 }
@@ -229,9 +235,14 @@ async fn answer(stream: &mut TcpStream, engines: &Engines, head: &Head, body: &[
         return stream.write_all(&page(engines, head)).await;
     }
     if head.path != "/v1/chat/completions" {
-        // As a vLLM that was started with no special flag does for its rendering and tokenising calls.
-        engines.counters.refused.fetch_add(1, Relaxed);
-        return stream.write_all(&whole("404 Not Found", "application/json", NOT_FOUND)).await;
+        engines.counters.other.fetch_add(1, Relaxed);
+        // A vLLM that was started with no special flag tokenises, but does not render.
+        return match traffic::read_mark(body).filter(|_| head.path == "/tokenize") {
+            Some((kind, variant)) => {
+                stream.write_all(&engines.tokens[kind.index() * VARIANTS + variant]).await
+            }
+            None => stream.write_all(&whole("404 Not Found", "application/json", NOT_FOUND)).await,
+        };
     }
     engines.counters.requests.fetch_add(1, Relaxed);
     let Some((kind, variant)) = traffic::read_mark(body) else {
@@ -296,7 +307,7 @@ fn page(engines: &Engines, head: &Head) -> Vec<u8> {
                 connections: counters.connections.load(Relaxed),
                 requests: counters.requests.load(Relaxed),
                 altered: counters.altered.load(Relaxed),
-                refused: counters.refused.load(Relaxed),
+                other: counters.other.load(Relaxed),
                 scrapes: counters.scrapes.load(Relaxed),
             };
             whole("200 OK", "application/json", &serde_json::to_vec(&seen).unwrap_or_default())

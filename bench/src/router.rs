@@ -104,18 +104,28 @@ fn run_case(
 ) -> io::Result<()> {
     let engines = session.engines;
     let mut loads = vec![case.load(seconds); session.running.len()];
-    // A first round that does not count: connections, caches and prefix trees fill.
-    let mut throughput = Vec::new();
-    for (running, load) in session.running.iter_mut().zip(&loads) {
-        let warm_up = Load { seconds: seconds.min(1.0), ..load.clone() };
-        let round = measure::round(running, engines, &warm_up, |_, _| ())?;
-        throughput.push(round.report.answered as f64 / round.report.seconds);
+    // Rounds that do not count: connections, caches and prefix trees fill.
+    let probes = if case == Case::HalfLoad { 3 } else { 1 };
+    let mut probed = Figures::default();
+    for _ in 0..probes {
+        for (running, load) in session.running.iter_mut().zip(&loads) {
+            let warm_up = Load { seconds: seconds.min(1.0), ..load.clone() };
+            let round = measure::round(running, engines, &warm_up, |_, _| ())?;
+            probed.add("", "rate", running.peer, round.report.answered as f64 / round.report.seconds);
+        }
     }
     if case == Case::HalfLoad {
-        let standard = session.running.iter().position(|running| running.peer == Peer::Nginx).unwrap_or(0);
-        for (load, own) in loads.iter_mut().zip(&throughput) {
-            // A proxy that cannot carry half of nginx's load is asked for half of its own.
-            load.rate = Some((throughput[standard] / 2.0).min(own / 2.0));
+        let limit = |peer| probed.spread("", "rate", peer).map(|spread| spread.median);
+        let standard =
+            [Peer::Nginx, Peer::Ridge].into_iter().find_map(limit).or_else(|| limit(session.running[0].peer));
+        for (running, load) in session.running.iter().zip(&mut loads) {
+            load.rate = limit(running.peer).zip(standard).map(|(own, standard)| half_load(own, standard));
+            eprintln!(
+                "{:10} {:12} {:.0} requests/s",
+                case.name(),
+                running.peer.name(),
+                load.rate.unwrap_or_default()
+            );
         }
     }
     let count = session.running.len();
@@ -136,6 +146,12 @@ fn run_case(
         }
     }
     Ok(())
+}
+
+/// Half of nginx's throughput for every proxy that carries it at three quarters of its own or less, so that latencies
+/// are compared under the same load; half of its own for a slower one.
+fn half_load(own: f64, standard: f64) -> f64 {
+    if own * 0.75 >= standard * 0.5 { standard * 0.5 } else { own * 0.5 }
 }
 
 fn progress(case: Case, number: usize, rounds: usize, peer: Peer, round: &Round) -> String {
@@ -193,7 +209,7 @@ fn record(
     add("sent", report.sent as f64);
     add("errors", report.errors() as f64);
     add("altered_requests", round.altered as f64);
-    add("extra_engine_requests", round.refused as f64);
+    add("extra_engine_requests", round.own_requests as f64);
     add("upstream_connections", round.upstream_connections as f64);
 }
 
@@ -307,4 +323,16 @@ fn correctness_table(cases: &[Case], session: &Session, figures: &Figures) -> St
         })
         .collect();
     table(&head.map(str::to_owned), &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::half_load;
+
+    #[test]
+    fn fast_proxies_share_one_rate() {
+        assert_eq!(half_load(30_000.0, 20_000.0), 10_000.0);
+        assert_eq!(half_load(14_000.0, 20_000.0), 10_000.0);
+        assert_eq!(half_load(4_000.0, 20_000.0), 2_000.0);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::children::{OwnChild, require_free_ports};
@@ -23,6 +23,10 @@ pub struct Common {
     /// Proxies to compare, by comma [default: all that are here].
     #[arg(long, value_delimiter = ',')]
     pub peers: Vec<Peer>,
+    /// Priority of everything the bench starts, -20 (first) to 19; below 0 needs the right to it. On a machine where
+    /// other work runs, -5 keeps that work out of the latencies.
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub nice: i32,
     /// One JSON object a line instead of the Markdown report.
     #[arg(long)]
     pub json: bool,
@@ -49,6 +53,10 @@ impl Session {
         engines: u16,
         metrics_bytes: usize,
     ) -> io::Result<Self> {
+        if common.nice != 0 {
+            rustix::process::setpriority_process(None, common.nice)
+                .map_err(|error| io::Error::other(format!("--nice {}: {error}", common.nice)))?;
+        }
         let target = target_dir()?;
         let first_proxy = common.base_port + engines;
         let setup = Setup {
@@ -87,6 +95,11 @@ impl Session {
         Ok(Self { running, engines: setup.engines[0], _mock: mock })
     }
 
+    /// An error if one of the peers is missing; nothing is started.
+    pub fn check(common: &Common, peers: &[Peer]) -> io::Result<()> {
+        peers::prepare(peers, &setup(common, &target_dir()?, 1), &[]).map(|_| ())
+    }
+
     /// The proxies and their versions, in words.
     pub fn versions(&self) -> String {
         let named = self.running.iter().filter(|running| running.peer != Peer::Direct);
@@ -94,6 +107,18 @@ impl Session {
             .map(|running| format!("{} {}", running.peer.name(), running.version))
             .collect::<Vec<_>>()
             .join(", ")
+    }
+}
+
+fn setup(common: &Common, target: &Path, engines: u16) -> Setup {
+    Setup {
+        run_dir: target.join("bench-run"),
+        venv_dir: target.join("bench-venv"),
+        ridge: common.ridge.clone().unwrap_or_else(|| target.join("release/ridge")),
+        ridge_args: common.ridge_arg.clone(),
+        engines: (0..engines)
+            .map(|n| SocketAddr::from((Ipv4Addr::LOCALHOST, common.base_port + n)))
+            .collect(),
     }
 }
 

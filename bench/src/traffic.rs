@@ -123,6 +123,18 @@ pub fn events(kind: Kind, variant: usize) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// The answer to `/tokenize`: one number for every four bytes of the body, the same ones for the same system prompt.
+pub fn token_answer(kind: Kind, variant: usize) -> Vec<u8> {
+    let count = kind.body_bytes() / 4;
+    let numbers = (0..count).map(|n| {
+        let seed = if n < 180 { variant % SYSTEM_PROMPTS } else { SYSTEM_PROMPTS + variant };
+        ((seed * 7919 + n * 104_729) % 50_000).to_string()
+    });
+    let numbers = numbers.collect::<Vec<_>>().join(",");
+    format!(r#"{{"count":{count},"max_model_len":32768,"tokens":[{numbers}],"token_strs":null}}"#)
+        .into_bytes()
+}
+
 /// An event that tells when it was written, in nanoseconds of the system's clock; see `read_stamp`.
 pub fn stamped_event(written_ns: u64) -> Vec<u8> {
     format!("data: {{\"written_ns\":{written_ns:020}}}\n\n").into_bytes()
@@ -213,6 +225,8 @@ mod tests {
     #[test]
     fn answers_are_json() {
         serde_json::from_slice::<serde_json::Value>(&json_answer(Kind::Json2k, 3)).unwrap();
+        let tokens: serde_json::Value = serde_json::from_slice(&token_answer(Kind::Json2k, 3)).unwrap();
+        assert_eq!(tokens["tokens"].as_array().unwrap().len(), 512);
         for event in events(Kind::Burst, 5) {
             let text = String::from_utf8(event).unwrap();
             let line = text.lines().next().unwrap().strip_prefix("data: ").unwrap();
