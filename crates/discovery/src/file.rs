@@ -32,6 +32,8 @@ pub struct FileWatch {
     told: Option<State>,
     seen: Option<Stamp>,
     read_at: Option<Instant>,
+    /// A change showed that has not been given out: a call that was dropped may have seen it.
+    dirty: bool,
 }
 
 /// What a file held: a hash of its contents, or why it could not be read.
@@ -55,7 +57,7 @@ struct Stamp {
 impl FileWatch {
     /// Watches a file that has not been read yet: the first [`changed`](Self::changed) returns what it holds.
     pub fn new(path: impl AsRef<Path>, poll: Duration) -> Self {
-        Self { path: path.as_ref().to_owned(), poll, told: None, seen: None, read_at: None }
+        Self { path: path.as_ref().to_owned(), poll, told: None, seen: None, read_at: None, dirty: false }
     }
 
     /// Watches a file whose contents are known already: [`changed`](Self::changed) returns when they differ.
@@ -81,6 +83,7 @@ impl FileWatch {
                 if self.told == Some(state) {
                     // Back to what it was, or only touched.
                     last = None;
+                    self.dirty = false;
                 } else {
                     same_polls = if last == Some(state) { same_polls + 1 } else { 1 };
                     polls += 1;
@@ -88,6 +91,7 @@ impl FileWatch {
                     // A file that is being written, or a rename's short gap, is given time.
                     if first || same_polls >= SETTLE_POLLS || polls >= MAX_UNSETTLED_POLLS {
                         self.told = Some(state);
+                        self.dirty = false;
                         return read;
                     }
                 }
@@ -113,9 +117,9 @@ impl FileWatch {
             .and_then(|modified| modified.elapsed().ok())
             .is_none_or(|age| age < FRESH);
         let stale = self.read_at.is_none_or(|at| at.elapsed() >= RECHECK);
-        let different = stamp != self.seen;
+        self.dirty |= stamp != self.seen;
         self.seen = stamp;
-        different || fresh || stale
+        self.dirty || fresh || stale
     }
 }
 
