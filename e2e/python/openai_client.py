@@ -68,10 +68,6 @@ def tools():
     # A model this small may or may not call it; that the request is understood is what counts here.
     message = answer.choices[0].message
     assert message.content or message.tool_calls, answer
-    plain = client.chat.completions.create(
-        model=model, messages=[{"role": "user", "content": "What is the weather in Paris?"}], max_tokens=1
-    )
-    assert answer.usage.prompt_tokens > plain.usage.prompt_tokens or kind == "vllm", "the tools reached the engine"
 
 
 def logprobs():

@@ -172,7 +172,7 @@ pub fn post_json(addr: SocketAddr, path: &str, body: impl AsRef<[u8]>) -> Respon
 /// Sends one GET on a fresh connection and reads the answer.
 #[track_caller]
 pub fn get(addr: SocketAddr, path: &str) -> Response {
-    exchange(addr, format!("GET {path} HTTP/1.1\r\nhost: gateway\r\nconnection: close\r\n\r\n").as_bytes())
+    exchange(addr, format!("GET {path} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\n\r\n").as_bytes())
 }
 
 /// Sends `request` on a fresh connection and reads one answer.

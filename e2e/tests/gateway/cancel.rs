@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use e2e::{House, chat};
 use rig::client::post_bytes;
 use rig::script::{self, Step};
-use rig::{H2Client, RawClient, Request, wait_until};
+use rig::{H2Client, RawClient, Request, ScriptedEngine, wait_until};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -114,7 +114,8 @@ fn during_the_upload_of_a_large_body() {
 
 #[test]
 fn between_requests_nothing_is_aborted() {
-    let house = House::answering(script::json(200, "{}"));
+    // One thread, since each has connections of its own.
+    let house = House::with(vec![ScriptedEngine::answering(script::json(200, "{}"))], &["--threads", "1"]);
     for _ in 0..5 {
         let mut client = RawClient::connect(house.addr());
         client.send(post_bytes(PATH, chat(false)));
