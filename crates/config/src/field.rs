@@ -145,7 +145,7 @@ pub(crate) trait Field: Sized + PartialEq {
         if spec.default.is_empty() {
             return missing(spec, around, reader);
         }
-        Self::read(&default_node::<Self>(spec, around), spec, reader)
+        Self::read(&Node::scalar(spec.default, around.span), spec, reader)
     }
 
     fn shape() -> Shape;
@@ -165,17 +165,6 @@ fn missing<T>(spec: &Spec, around: &Node, reader: &mut Reader) -> Option<T> {
     );
     reader.report("{key} is missing".to_owned(), fault, around.span);
     None
-}
-
-fn default_node<T: Field>(spec: &Spec, around: &Node) -> Node {
-    let scalar = |text: &str| Node::scalar(text, around.span);
-    match T::shape() {
-        Shape::List(_) => Node {
-            span: around.span,
-            kind: Kind::List(spec.default.split_whitespace().map(scalar).collect()),
-        },
-        _ => scalar(spec.default),
-    }
 }
 
 /// A value that is written as one scalar.
@@ -305,7 +294,9 @@ impl<T: Field> Field for Vec<T> {
         if spec.required {
             return missing(spec, around, reader);
         }
-        Self::read(&default_node::<Self>(spec, around), spec, reader)
+        let items = spec.default.split_whitespace().map(|text| Node::scalar(text, around.span));
+        let kind = Kind::List(items.collect());
+        Self::read(&Node { span: around.span, kind }, spec, reader)
     }
 
     fn shape() -> Shape {
@@ -371,20 +362,15 @@ pub(crate) struct Section<'n> {
 
 impl<'n> Section<'n> {
     /// Refuses what is no mapping, unknown keys and repeated ones.
-    pub(crate) fn open(
-        node: &'n Node,
-        spec: &Spec,
-        keys: &[(Spec, Shape)],
-        reader: &mut Reader,
-    ) -> Option<Self> {
+    pub(crate) fn open(node: &'n Node, spec: &Spec, keys: &[&Spec], reader: &mut Reader) -> Option<Self> {
         // A section whose lines are all commented out is an empty one.
         let entries: &[(Node, Node)] = match &node.kind {
             Kind::Map(entries) => entries,
             _ if node.is_null() => &[],
             _ => {
-                let example = keys.first().map_or("key: value".to_owned(), |(first, _)| {
-                    format!("{}: {}", first.key, first.example)
-                });
+                let example = keys
+                    .first()
+                    .map_or("key: value".to_owned(), |first| format!("{}: {}", first.key, first.example));
                 let remedy = format!("write keys below it, such as `{example}`");
                 reader.wrong_type(node, "keys with values", remedy);
                 return None;
@@ -398,7 +384,7 @@ impl<'n> Section<'n> {
                 whole = false;
                 continue;
             };
-            if !keys.iter().any(|(spec, _)| spec.key == name) {
+            if !keys.iter().any(|spec| spec.key == name) {
                 unknown(name, key.span, spec, keys, reader);
                 whole = false;
             } else if entries[..at].iter().any(|(before, _)| before.text() == Some(name)) {
@@ -425,8 +411,8 @@ impl<'n> Section<'n> {
     }
 }
 
-fn unknown(name: &str, span: Span, spec: &Spec, keys: &[(Spec, Shape)], reader: &mut Reader) {
-    let known: Vec<&str> = keys.iter().map(|(spec, _)| spec.key).collect();
+fn unknown(name: &str, span: Span, spec: &Spec, keys: &[&Spec], reader: &mut Reader) {
+    let known: Vec<&str> = keys.iter().map(|spec| spec.key).collect();
     let place = if spec.key.is_empty() { String::new() } else { format!(" in `{}`", reader.path) };
     let rule = match nearest(name, &known) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -481,6 +467,14 @@ macro_rules! settings {
                 keys
             }
 
+            /// The keys alone: reading thousands of items must not build their shapes each time.
+            pub(crate) fn specs() -> Vec<&'static $crate::field::Spec> {
+                #[allow(unused_mut)]
+                let mut specs = vec![$( &Self::$field ),*];
+                $( specs.extend(<$flat_ty>::specs()); )?
+                specs
+            }
+
             pub(crate) fn fill(
                 section: &mut $crate::field::Section<'_>,
                 reader: &mut $crate::field::Reader,
@@ -497,7 +491,7 @@ macro_rules! settings {
                 spec: &$crate::field::Spec,
                 reader: &mut $crate::field::Reader,
             ) -> Option<Self> {
-                let mut section = $crate::field::Section::open(node, spec, &Self::keys(), reader)?;
+                let mut section = $crate::field::Section::open(node, spec, &Self::specs(), reader)?;
                 let value = Self::fill(&mut section, reader)?;
                 $( $check(&value, node, reader); )?
                 section.is_whole().then_some(value)

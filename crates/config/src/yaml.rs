@@ -64,15 +64,18 @@ struct Open {
 
 impl Loader<'_> {
     fn byte(&mut self, char_index: usize) -> usize {
-        if char_index < self.at_char {
-            self.at_char = 0;
-            self.at_byte = 0;
+        if char_index >= self.at_char {
+            let rest = &self.text[self.at_byte..];
+            let ahead = rest.char_indices().nth(char_index - self.at_char);
+            self.at_byte += ahead.map_or(rest.len(), |(byte, _)| byte);
+        } else {
+            // A mapping is only known for one at its first colon, and begins before that.
+            let back = self.at_char - char_index;
+            let before = &self.text[..self.at_byte];
+            let place = before.char_indices().rev().nth(back - 1);
+            self.at_byte = place.map_or(0, |(byte, _)| byte);
         }
-        let rest = &self.text[self.at_byte..];
-        let advance = char_index - self.at_char;
-        let bytes = rest.char_indices().nth(advance).map_or(rest.len(), |(byte, _)| byte);
         self.at_char = char_index;
-        self.at_byte += bytes;
         self.skip + self.at_byte
     }
 
