@@ -88,6 +88,19 @@ impl Drop for House {
     }
 }
 
+/// A gateway before these engines, as soon as it counts all of them as up and lists `model`.
+#[track_caller]
+pub fn before(urls: &[String], model: &str) -> RidgeProcess {
+    let ridge = RidgeProcess::serve(urls.iter().flat_map(|url| ["--upstream", url.as_str()]));
+    wait_until("every engine is up", || {
+        ridge.metrics().sum("ridge_endpoint_up", &[]) == Some(urls.len() as f64)
+    });
+    wait_until("the model is known", || {
+        rig::client::get(ridge.gateway, "/v1/models").text().contains(&format!("\"{model}\""))
+    });
+    ridge
+}
+
 /// A chat request for the model `m`, streamed or not.
 pub fn chat(stream: bool) -> String {
     format!(r#"{{"model":"m","stream":{stream},"messages":[{{"role":"user","content":"Say something."}}]}}"#)

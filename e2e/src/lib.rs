@@ -4,4 +4,4 @@
 pub mod engines;
 mod house;
 
-pub use house::{House, chat, completion, header};
+pub use house::{House, before, chat, completion, header};

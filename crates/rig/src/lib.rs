@@ -33,7 +33,7 @@ pub use client::RawClient;
 pub use engine::{Request, ScriptedEngine};
 pub use h2::H2Client;
 pub use metrics_text::MetricsText;
-pub use process::{RidgeProcess, ridge_binary};
+pub use process::{RidgeProcess, SimProcess, ridge_binary};
 pub use response::{End, Response};
 pub use script::{Script, Step};
 pub use wait::{DEADLINE, eventually, wait_until};

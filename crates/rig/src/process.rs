@@ -1,4 +1,4 @@
-//! The `ridge` program as a child process that ends with the test.
+//! The `ridge` program as a child process that ends with the test: the gateway, or simulated engines.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -32,11 +32,9 @@ pub fn ridge_binary() -> PathBuf {
     })
 }
 
-/// A running `ridge`, killed when dropped.
+/// A running `ridge serve` or `ridge up`, killed when dropped.
 pub struct RidgeProcess {
-    child: Child,
-    output: Arc<Mutex<String>>,
-    arguments: Vec<String>,
+    program: Program,
     /// Where clients connect.
     pub gateway: SocketAddr,
     /// Where operators connect.
@@ -61,43 +59,19 @@ impl RidgeProcess {
     /// If it ends, or says nothing of the kind in time; shows what it said.
     #[track_caller]
     pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        let mut process = Self {
-            child: spawn(arguments, environment),
-            output: Arc::new(Mutex::new(String::new())),
-            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
-            gateway: nowhere,
-            admin: nowhere,
-        };
-        if let Some(stdout) = process.child.stdout.take() {
-            collect(stdout, process.output.clone());
-        }
-        if let Some(stderr) = process.child.stderr.take() {
-            collect(stderr, process.output.clone());
-        }
-        let mut ready = None;
-        let mut ended = None;
-        eventually(DEADLINE, || {
-            ready = ready_line(&process.output());
-            ended = process.child.try_wait().ok().flatten();
-            ready.is_some() || ended.is_some()
-        });
-        let Some((gateway, admin)) = ready.or_else(|| ready_line(&process.output())) else {
-            panic!("ridge {:?} is not ready (ended: {ended:?}); it said:\n{}", arguments, process.output())
-        };
-        process.gateway = gateway;
-        process.admin = admin;
-        process
+        let mut program = Program::start(arguments, environment);
+        let (gateway, admin) = program.wait_for("its ready line", ready_line);
+        Self { program, gateway, admin }
     }
 
     /// What it has written so far, both outputs together.
     pub fn output(&self) -> String {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.program.output()
     }
 
     /// Its process id.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.program.child.id()
     }
 
     /// The metrics page of its admin listener, as it is now.
@@ -121,7 +95,7 @@ impl RidgeProcess {
 
     /// Sends a signal by its name, for example `TERM`.
     pub fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
+        let id = self.id().to_string();
         let sent = Command::new("sh").args(["-c", r#"kill -s "$0" "$1""#, name, &id]).status();
         assert!(sent.is_ok_and(|status| status.success()), "kill -s {name} {id}");
     }
@@ -129,6 +103,91 @@ impl RidgeProcess {
     /// Waits until it ends by itself.
     #[track_caller]
     pub fn wait(&mut self) -> ExitStatus {
+        self.program.wait()
+    }
+}
+
+/// A running `ridge sim`, killed when dropped.
+pub struct SimProcess {
+    program: Program,
+    /// Where each replica listens.
+    pub replicas: Vec<SocketAddr>,
+}
+
+impl SimProcess {
+    /// Starts `ridge sim` with so many replicas on free ports and `arguments` added, and waits until all listen.
+    ///
+    /// # Panics
+    /// If it ends, or does not listen in time; shows what it said.
+    #[track_caller]
+    pub fn start(replicas: usize, arguments: &[&str]) -> Self {
+        let count = replicas.to_string();
+        let mut all = vec!["sim", "--listen", "127.0.0.1:0", "--replicas", &count];
+        all.extend(arguments);
+        let mut program = Program::start(&all, &[]);
+        let replicas = program.wait_for("the address of each replica", |said| {
+            let found: Vec<SocketAddr> = said.lines().filter_map(replica_line).collect();
+            (found.len() == replicas && said.lines().any(|line| line.contains("ready"))).then_some(found)
+        });
+        Self { program, replicas }
+    }
+
+    /// Where each replica listens, as URLs.
+    pub fn urls(&self) -> Vec<String> {
+        self.replicas.iter().map(|addr| format!("http://{addr}")).collect()
+    }
+
+    /// What it has written so far.
+    pub fn output(&self) -> String {
+        self.program.output()
+    }
+}
+
+/// A child process whose output is kept, shown when a test fails, and which ends with its owner.
+struct Program {
+    child: Child,
+    output: Arc<Mutex<String>>,
+    arguments: String,
+}
+
+impl Program {
+    fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut child = spawn(arguments, environment);
+        let output = Arc::new(Mutex::new(String::new()));
+        if let Some(stdout) = child.stdout.take() {
+            collect(stdout, output.clone());
+        }
+        if let Some(stderr) = child.stderr.take() {
+            collect(stderr, output.clone());
+        }
+        Self { child, output, arguments: arguments.join(" ") }
+    }
+
+    fn output(&self) -> String {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until `find` finds something in what the program has written.
+    #[track_caller]
+    fn wait_for<T>(&mut self, what: &str, find: impl Fn(&str) -> Option<T>) -> T {
+        let mut found = None;
+        let mut ended = None;
+        eventually(DEADLINE, || {
+            found = find(&self.output());
+            ended = self.child.try_wait().ok().flatten();
+            found.is_some() || ended.is_some()
+        });
+        found.or_else(|| find(&self.output())).unwrap_or_else(|| {
+            panic!(
+                "ridge {} did not say {what} (ended: {ended:?}); it said:\n{}",
+                self.arguments,
+                self.output()
+            )
+        })
+    }
+
+    #[track_caller]
+    fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         eventually(DEADLINE, || {
             status = self.child.try_wait().ok().flatten();
@@ -138,14 +197,13 @@ impl RidgeProcess {
     }
 }
 
-impl Drop for RidgeProcess {
+impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if thread::panicking() {
-            let arguments = self.arguments.join(" ");
             let output = self.output();
-            eprintln!("--- ridge {arguments} said:\n{}\n---", last_lines(&output, 60));
+            eprintln!("--- ridge {} said:\n{}\n---", self.arguments, last_lines(&output, 60));
         }
     }
 }
@@ -181,6 +239,12 @@ fn ready_line(output: &str) -> Option<(SocketAddr, SocketAddr)> {
         url.trim_start_matches("http://").trim_end_matches('/').parse().ok()
     };
     Some((value("gateway=")?, value("admin=")?))
+}
+
+/// Reads `replica N URL`.
+fn replica_line(line: &str) -> Option<SocketAddr> {
+    let url = line.strip_prefix("replica ")?.split(' ').nth(1)?;
+    url.trim_start_matches("http://").parse().ok()
 }
 
 fn last_lines(text: &str, count: usize) -> String {

@@ -7,7 +7,7 @@ mod vllm;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use e2e::engines::VllmPair;
-use rig::{RidgeProcess, wait_until};
+use rig::RidgeProcess;
 
 /// Started by the first test that needs it. Tests that only ask share it; those that kill an engine, or count what
 /// runs, have it alone.
@@ -21,16 +21,9 @@ fn vllm_alone() -> RwLockWriteGuard<'static, VllmPair> {
     VLLM.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A gateway before these engines, as soon as it knows all of them.
+/// A gateway before these engines.
 fn gateway(urls: &[String]) -> RidgeProcess {
-    let ridge = RidgeProcess::serve(urls.iter().flat_map(|url| ["--upstream", url.as_str()]));
-    wait_until("every engine is up", || {
-        ridge.metrics().sum("ridge_endpoint_up", &[]) == Some(urls.len() as f64)
-    });
-    wait_until("the model is known", || {
-        rig::client::get(ridge.gateway, "/v1/models").text().contains(e2e::engines::MODEL)
-    });
-    ridge
+    e2e::before(urls, e2e::engines::MODEL)
 }
 
 fn before_vllm(pair: &VllmPair) -> RidgeProcess {
