@@ -19,10 +19,12 @@ const WORDS: [&str; 64] = [
 /// Shortest and longest answer when nothing cuts it short or keeps it going, in tokens.
 const NATURAL_TOKENS: std::ops::RangeInclusive<u32> = 16..=127;
 
-/// An answer, known in full from the start; the engine only decides when each token comes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An answer, settled from the start; the engine only decides when each token comes. Its text is made when it is
+/// asked for, so that a long answer takes no memory while it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer {
-    text: String,
+    seed: u64,
+    tokens: u32,
     /// Whether it ends by itself; else it was cut at the length asked for.
     pub ends_naturally: bool,
 }
@@ -39,34 +41,29 @@ pub struct Length {
 impl Answer {
     /// The answer to a prompt. `choice` tells apart several answers to the same one.
     pub fn to(prompt: &[u8], choice: u32, length: Length) -> Self {
-        let mut state = xxh3_64_with_seed(prompt, u64::from(choice));
+        let seed = xxh3_64_with_seed(prompt, u64::from(choice));
         let span = u64::from(NATURAL_TOKENS.end() - NATURAL_TOKENS.start() + 1);
-        let natural = NATURAL_TOKENS.start() + (next(&mut state) % span) as u32;
+        let natural = NATURAL_TOKENS.start() + (mixed(seed) % span) as u32;
         let ends_naturally = !length.ignore_eos && natural <= length.max_tokens;
         let tokens = if ends_naturally { natural } else { length.max_tokens };
-
-        let mut text = String::with_capacity(tokens as usize * TOKEN_BYTES);
-        for index in 0..tokens {
-            let pick = next(&mut state) as usize;
-            text.push_str(if index == 0 { FIRST[pick % FIRST.len()] } else { WORDS[pick % WORDS.len()] });
-        }
-        Self { text, ends_naturally }
+        Self { seed, tokens, ends_naturally }
     }
 
     /// All of it.
-    pub fn text(&self) -> &str {
-        &self.text
+    pub fn text(&self) -> String {
+        (0..self.tokens).map(|index| self.token(index)).collect()
     }
 
     /// Number of tokens.
     pub fn tokens(&self) -> u32 {
-        (self.text.len() / TOKEN_BYTES) as u32
+        self.tokens
     }
 
-    /// Text of the token with this index; empty past the end.
-    pub fn token(&self, index: u32) -> &str {
-        let from = index as usize * TOKEN_BYTES;
-        self.text.get(from..from + TOKEN_BYTES).unwrap_or("")
+    /// Text of the token with this index.
+    pub fn token(&self, index: u32) -> &'static str {
+        let words: &[&str] = if index == 0 { &FIRST } else { &WORDS };
+        words[mixed(self.seed.wrapping_add((u64::from(index) + 1).wrapping_mul(STRIDE))) as usize
+            % words.len()]
     }
 
     /// Why it ended, as OpenAI says it.
@@ -80,10 +77,18 @@ pub fn fingerprint(prompt: &[u8]) -> u128 {
     xxh3_128(prompt)
 }
 
-/// One step of SplitMix64 (Steele, Lea and Flood, 2014).
+/// The odd number by which SplitMix64 (Steele, Lea and Flood, 2014) moves its state.
+const STRIDE: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// One step of SplitMix64.
 pub fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
+    *state = state.wrapping_add(STRIDE);
+    mixed(*state)
+}
+
+/// SplitMix64's output for a state; since the state moves by a fixed stride, any output can be had directly.
+fn mixed(state: u64) -> u64 {
+    let mut z = state;
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     z ^ (z >> 31)
@@ -111,7 +116,7 @@ mod tests {
 
         let cut = Answer::to(b"hello", 0, Length { max_tokens: 5, ignore_eos: false });
         assert_eq!((cut.tokens(), cut.finish_reason()), (5, "length"));
-        assert!(answer.text().starts_with(cut.text()));
+        assert!(answer.text().starts_with(&cut.text()));
         assert_eq!((0..5).map(|index| cut.token(index)).collect::<String>(), cut.text());
 
         let forced = Answer::to(b"hello", 0, Length { max_tokens: 500, ignore_eos: true });

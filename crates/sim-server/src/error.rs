@@ -38,7 +38,7 @@ pub enum SimError {
         source: ParamsError,
     },
     /// `--speed` is not a speed.
-    #[error("--speed is {0}, which must be from 0.001 to 1000000000")]
+    #[error("--speed is {0}, which must be from 0.001 to 1000000")]
     Speed(f64),
     /// The model folder's config.json cannot be used.
     #[error("{path}: {reason}")]

@@ -122,18 +122,23 @@ impl Route {
 
 async fn infer(handler: Handler, call: Call, body: Incoming) -> Response<SimBody> {
     let answered = async {
+        let mut call = call;
         let body = read_json(body).await?;
-        match handler {
-            Handler::Chat => chat::answer(call, &body).await,
-            Handler::Completions => completions::answer(call, &body).await,
-            Handler::Responses => responses::answer(call, &body).await,
-            Handler::Messages => messages::answer(call, &body).await,
-            Handler::CountTokens => messages::count_tokens(&call, &body),
-            Handler::Embeddings => embeddings::answer(call, &body).await,
-            Handler::Tokenize => tokenize::tokenize(&call, &body),
-            Handler::Detokenize => tokenize::detokenize(&call, &body),
-            Handler::SglangGenerate => sglang::generate(call, &body).await,
-        }
+        let response = match handler {
+            Handler::Chat => return chat::answer(call, body).await,
+            Handler::Completions => return completions::answer(call, body).await,
+            Handler::Responses => return responses::answer(call, body).await,
+            Handler::Messages => return messages::answer(call, body).await,
+            Handler::Embeddings => return embeddings::answer(call, body).await,
+            Handler::SglangGenerate => return sglang::generate(call, body).await,
+            Handler::CountTokens => messages::count_tokens(&call, &body)?,
+            Handler::Tokenize => tokenize::tokenize(&call, &body)?,
+            Handler::Detokenize => tokenize::detokenize(&call, &body)?,
+        };
+        Ok(match call.cut.take() {
+            Some(cut) => cut_page(cut, response).await,
+            None => response,
+        })
     };
     let anthropic = matches!(handler, Handler::Messages | Handler::CountTokens);
     match answered.await {

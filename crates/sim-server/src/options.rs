@@ -35,7 +35,7 @@ pub struct SimOptions {
     pub model: String,
 
     /// Longest prompt plus answer, in tokens [default: the model folder's, else 131072]
-    #[arg(long, value_name = "TOKENS")]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_model_len: Option<u32>,
 
     /// Which engine to pretend to be

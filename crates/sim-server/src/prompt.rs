@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::answer::TOKEN_BYTES;
+use crate::answer::{Answer, TOKEN_BYTES};
 
 /// The text of a prompt; four bytes are a token. A token given as a number is its four bytes, little end first.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,11 +25,12 @@ impl Prompt {
     }
 
     /// Chained hashes of the blocks of prompt and answer.
-    pub fn block_hashes(&self, answer: &str, block_size: u32) -> Vec<u64> {
+    pub fn block_hashes(&self, answer: &Answer, block_size: u32) -> Vec<u64> {
         let block_bytes = block_size as usize * TOKEN_BYTES;
-        if (self.bytes.len() + answer.len()) < block_bytes {
+        if self.tokens() + (answer.tokens() as usize) < block_size as usize {
             return Vec::new();
         }
+        let answer = answer.text();
         let mut all = Vec::with_capacity(self.bytes.len() + self.answer_role.len() + answer.len());
         all.extend_from_slice(&self.bytes);
         all.extend_from_slice(self.answer_role.as_bytes());

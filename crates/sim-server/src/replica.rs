@@ -18,6 +18,9 @@ use crate::sequence::{Sequence, Slot};
 /// Below this a timer, which counts in milliseconds, is no use: look again at once.
 const SPIN_BELOW: Duration = Duration::from_micros(5);
 
+/// Steps run in one go; then others get their turn.
+const MAX_STEPS: usize = 4_096;
+
 /// What all requests to one replica share.
 pub struct Replica {
     pub index: usize,
@@ -56,6 +59,13 @@ struct Core {
 struct Pending {
     slot: Arc<Slot>,
     ends_naturally: bool,
+}
+
+/// One sequence for the engine.
+pub struct Work {
+    pub prompt_tokens: u32,
+    pub answer: Answer,
+    pub block_hashes: Vec<u64>,
 }
 
 /// What a replica is made of.
@@ -126,34 +136,42 @@ impl Replica {
         self.real_ids_given.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Gives the engine one sequence.
-    pub fn submit(
-        self: &Arc<Self>,
-        prompt_tokens: u32,
-        answer: &Answer,
-        block_hashes: Vec<u64>,
-    ) -> Result<Sequence, Refusal> {
+    /// Gives the engine sequences, all at the same moment. If it refuses one, none is left in it.
+    pub fn submit(self: &Arc<Self>, work: Vec<Work>) -> Result<Vec<Sequence>, Refusal> {
+        let mut sequences = Vec::with_capacity(work.len());
         let mut core = self.core();
-        let id = core.next_id;
-        let output_tokens = answer.tokens();
+        let now_us = self.clock.now_us();
+        // A step that would start right now waits for what comes here.
+        core.run_due(now_us.saturating_sub(1), usize::MAX);
         let at_rest = core.engine.next_event_us().is_none();
-        core.engine
-            .submit(self.clock.now_us(), Request { id, prompt_tokens, output_tokens, block_hashes })?;
-        core.next_id += 1;
-        let slot = Arc::new(Slot::default());
-        core.slots.insert(id, Pending { slot: slot.clone(), ends_naturally: answer.ends_naturally });
+        let mut refused = None;
+        for Work { prompt_tokens, answer, block_hashes } in work {
+            let id = core.next_id;
+            let request = Request { id, prompt_tokens, output_tokens: answer.tokens(), block_hashes };
+            if let Err(refusal) = core.engine.submit(now_us, request) {
+                refused = Some(refusal);
+                break;
+            }
+            core.next_id += 1;
+            let slot = Arc::new(Slot::default());
+            core.slots.insert(id, Pending { slot: slot.clone(), ends_naturally: answer.ends_naturally });
+            sequences.push(Sequence::new(self.clone(), id, slot));
+        }
+        // Sequences that are dropped below take the lock themselves.
         drop(core);
         if at_rest {
             self.wake.notify_one();
         }
-        Ok(Sequence::new(self.clone(), id, slot))
+        refused.map_or(Ok(sequences), Err)
     }
 
     /// Takes a sequence out of the engine, if it is still there.
     pub fn cancel(&self, id: u64) {
         let mut core = self.core();
+        let now_us = self.clock.now_us();
+        core.run_due(now_us, usize::MAX);
         if core.slots.remove(&id).is_some() {
-            core.engine.cancel(self.clock.now_us(), id);
+            core.engine.cancel(now_us, id);
         }
     }
 
@@ -189,27 +207,43 @@ impl Replica {
         }
     }
 
-    /// Runs the steps that are due and tells the sequences; the time until the next is due.
+    /// Runs the steps that are due; the time until the next is.
     fn advance(&self) -> Option<Duration> {
         let mut core = self.core();
-        let Core { engine, slots, ended, events, .. } = &mut *core;
-        engine.advance(self.clock.now_us(), events);
-        for event in events.drain(..) {
+        core.run_due(self.clock.now_us(), MAX_STEPS);
+        core.engine.next_event_us().map(|at_us| self.clock.until(at_us))
+    }
+}
+
+impl Core {
+    /// Runs the steps that are due, `limit` at most, and tells the sequences. Step by step, so that no more events
+    /// pile up than a step has, however fast the virtual time goes.
+    fn run_due(&mut self, now_us: u64, limit: usize) {
+        for _ in 0..limit {
+            match self.engine.next_event_us() {
+                Some(at_us) if at_us <= now_us => self.engine.advance(at_us, &mut self.events),
+                _ => return,
+            }
+            self.tell();
+        }
+    }
+
+    fn tell(&mut self) {
+        for event in self.events.drain(..) {
             match event {
                 Event::Token { id, produced, .. } => {
-                    if let Some(pending) = slots.get(&id) {
+                    if let Some(pending) = self.slots.get(&id) {
                         pending.slot.produced(produced);
                     }
                 }
                 Event::Finished { id, cached_tokens, .. } => {
-                    if let Some(pending) = slots.remove(&id) {
-                        *(if pending.ends_naturally { &mut ended.stop } else { &mut ended.length }) += 1;
-                        pending.slot.finished(cached_tokens);
+                    if let Some(Pending { slot, ends_naturally }) = self.slots.remove(&id) {
+                        *(if ends_naturally { &mut self.ended.stop } else { &mut self.ended.length }) += 1;
+                        slot.finished(cached_tokens);
                     }
                 }
             }
         }
-        engine.next_event_us().map(|at_us| self.clock.until(at_us))
     }
 }
 

@@ -4,7 +4,7 @@ mod fleet;
 
 use std::collections::HashMap;
 
-use fleet::{Client, connect_h2, data_of, fast, metric, request, text, with_fleet};
+use fleet::{Client, connect_h2, data_of, fast, metric, request, text, until_metric, with_fleet};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use sim_server::SimOptions;
@@ -326,6 +326,13 @@ fn a_request_that_no_cache_can_hold_is_refused() {
         .await;
         assert_eq!(status, 400);
         assert!(error.contains("needs 2 KV blocks and the engine has 1"), "{error}");
+
+        // One of several prompts is enough, and none of them is left in the engine.
+        let body =
+            json!({"prompt": ["x", "y".repeat(4 * 512)], "max_tokens": 500, "ignore_eos": true}).to_string();
+        assert_eq!(text(addresses[0], "POST", "/v1/completions", &body).await.0, 400);
+        until_metric(addresses[0], "vllm:num_requests_waiting", 0.0).await;
+        assert_eq!(metric(addresses[0], "vllm:num_requests_running").await, 0.0);
     });
 }
 

@@ -4,7 +4,7 @@ mod fleet;
 
 use std::time::{Duration, Instant};
 
-use fleet::{Client, fast, metric, real_time, text, until_metric, with_fleet};
+use fleet::{Client, connect_h2, fast, metric, real_time, request, text, until_metric, with_fleet};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use sim_server::SimOptions;
@@ -65,6 +65,20 @@ fn a_client_that_waits_in_the_queue_and_leaves_is_forgotten() {
         assert_eq!(metric(addresses[0], "vllm:num_requests_running").await, 1.0);
         drop((response, first));
         until_metric(addresses[0], "vllm:num_requests_running", 0.0).await;
+    });
+}
+
+#[test]
+fn an_h2_stream_that_is_dropped_frees_its_place_and_leaves_the_others() {
+    with_fleet(real_time(), async |addresses| {
+        let mut h2 = connect_h2(addresses[0]).await;
+        let url = format!("http://{}{CHAT}", addresses[0]);
+        let mut kept = h2.send_request(request("POST", &url, &endless(true))).await.unwrap();
+        let left = h2.send_request(request("POST", &url, &endless(true))).await.unwrap();
+        until_metric(addresses[0], "vllm:num_requests_running", 2.0).await;
+        drop(left);
+        until_metric(addresses[0], "vllm:num_requests_running", 1.0).await;
+        kept.body_mut().frame().await.unwrap().unwrap();
     });
 }
 

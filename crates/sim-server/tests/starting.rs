@@ -4,7 +4,7 @@ mod fleet;
 
 use std::net::SocketAddr;
 
-use fleet::{fast, text, with_fleet};
+use fleet::{Client, fast, text, with_fleet};
 use sim_server::{Sim, SimError, SimOptions};
 
 fn bind(options: SimOptions) -> Result<Vec<SocketAddr>, SimError> {
@@ -43,6 +43,24 @@ fn options_that_make_no_fleet_are_refused() {
         let error = bind(options).unwrap_err().to_string();
         assert!(error.starts_with(reason), "{error}");
     }
+}
+
+#[test]
+fn a_fleet_that_is_stopped_lets_go_of_its_ports_and_clients() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let sim = Sim::bind(fast()).await.unwrap();
+        let address = sim.addresses()[0];
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let running = tokio::spawn(sim.run(async { _ = stopped.await }));
+        let mut client = Client::connect(address).await;
+        assert_eq!(client.text("GET", "/health", "").await.0, 200);
+        stop.send(()).unwrap();
+        running.await.unwrap();
+        assert!(client.try_send("GET", "/health", "").await.is_err());
+        // The same port can be had again at once.
+        Sim::bind(SimOptions { listen: address, ..fast() }).await.unwrap();
+    });
 }
 
 #[test]

@@ -15,8 +15,8 @@ use crate::body::{Format, SimBody, Usage};
 use crate::prompt::Prompt;
 
 /// Answers a chat.
-pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refused> {
-    let fields = Fields::read(&call.replica, body, &["max_completion_tokens", "max_tokens"])?;
+pub async fn answer(call: Call, body: Value) -> Result<Response<SimBody>, Refused> {
+    let fields = Fields::read(&call.replica, &body, &["max_completion_tokens", "max_tokens"])?;
     let messages =
         body.get("messages").ok_or_else(|| Refused::bad_field("messages", "messages is missing"))?;
     let prompt =
@@ -25,6 +25,8 @@ pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refus
     let Identity { id, created_s } = Identity::of(&call.replica, &prompts);
     let model = quoted(&call.replica.model.name);
     let generation = start(&call, &prompts, &fields)?;
+    // Not to be held while the answer is made: a body may have megabytes.
+    drop((body, prompts));
     if fields.stream {
         let head = format!(
             r#"{{"id":"chatcmpl-{id}","object":"chat.completion.chunk","created":{created_s},"model":{model},"choices":["#
@@ -39,7 +41,7 @@ pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refus
             .map(|(index, choice)| {
                 format!(
                     r#"{{"index":{index},"message":{{"role":"assistant","content":{},"refusal":null,"tool_calls":[]}},"logprobs":null,"finish_reason":"{}","stop_reason":null}}"#,
-                    quoted(choice.answer.text()),
+                    quoted(&choice.answer.text()),
                     choice.answer.finish_reason()
                 )
             })

@@ -15,8 +15,8 @@ use crate::body::{Format, SimBody, Usage};
 use crate::prompt::Prompt;
 
 /// Completes one prompt or several.
-pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refused> {
-    let mut fields = Fields::read(&call.replica, body, &["max_tokens"])?;
+pub async fn answer(call: Call, body: Value) -> Result<Response<SimBody>, Refused> {
+    let mut fields = Fields::read(&call.replica, &body, &["max_tokens"])?;
     // The API's own default.
     fields.max_tokens = fields.max_tokens.or(Some(16));
     let prompt = body.get("prompt").ok_or_else(|| Refused::bad_field("prompt", "prompt is missing"))?;
@@ -25,6 +25,8 @@ pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refus
     let Identity { id, created_s } = Identity::of(&call.replica, &prompts);
     let model = quoted(&call.replica.model.name);
     let generation = start(&call, &prompts, &fields)?;
+    // Not to be held while the answer is made: a body may have megabytes.
+    drop((body, prompts));
     let head = format!(
         r#"{{"id":"cmpl-{id}","object":"text_completion","created":{created_s},"model":{model},"choices":["#
     );
@@ -37,7 +39,7 @@ pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refus
             .iter()
             .enumerate()
             .map(|(index, choice)| {
-                choice_json(index, choice.answer.text(), Some(choice.answer.finish_reason()))
+                choice_json(index, &choice.answer.text(), Some(choice.answer.finish_reason()))
             })
             .collect();
         format!(r#"{head}{}],"usage":{}}}"#, choices.join(","), usage_json(usage))

@@ -12,8 +12,8 @@ use crate::body::SimBody;
 use crate::prompt::Prompt;
 
 /// Embeds one input or several: a vector of length 1 that follows from the input alone.
-pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refused> {
-    let fields = Fields::read(&call.replica, body, &[])?;
+pub async fn answer(call: Call, body: Value) -> Result<Response<SimBody>, Refused> {
+    let fields = Fields::read(&call.replica, &body, &[])?;
     let bad = |reason: String| Refused::bad_field("input", format!("input {reason}"));
     let prompts =
         Prompt::several(body.get("input").ok_or_else(|| bad("is missing".to_owned()))?).map_err(bad)?;

@@ -16,7 +16,7 @@ use crate::answer::{Answer, Length, fingerprint, next};
 use crate::body::{Choice, Cut, Format, Generation, SimBody, TokenStream, Usage};
 use crate::http_api::json_response;
 use crate::prompt::Prompt;
-use crate::replica::{Replica, unix_s};
+use crate::replica::{Replica, Work, unix_s};
 
 /// Most prompts in one request.
 const MAX_PROMPTS: usize = 4_096;
@@ -54,20 +54,27 @@ pub fn start(call: &Call, prompts: &[Prompt], fields: &Fields) -> Result<Generat
         return Err(Refused::bad_request(format!("{} prompts are more than {MAX_PROMPTS}", prompts.len())));
     }
     let replica = &call.replica;
-    let mut choices = Vec::with_capacity(prompts.len() * fields.n as usize);
-    let mut prompt_tokens = 0;
+    let mut work = Vec::with_capacity(prompts.len() * fields.n as usize);
+    let mut choices = Vec::with_capacity(work.capacity());
+    let mut total_tokens = 0;
     for prompt in prompts {
         let tokens = prompt.tokens();
         let length = answer_length(replica, tokens, fields)?;
-        prompt_tokens += tokens as u64;
+        total_tokens += tokens as u64;
         for index in 0..fields.n {
             let answer = Answer::to(&prompt.bytes, index, length);
-            let hashes = prompt.block_hashes(answer.text(), replica.block_size);
-            let sequence = replica.submit(tokens as u32, &answer, hashes).map_err(Refused::engine)?;
-            choices.push(Choice { sequence, answer, counts_prompt: index == 0 });
+            let block_hashes = prompt.block_hashes(&answer, replica.block_size);
+            work.push(Work { prompt_tokens: tokens as u32, answer, block_hashes });
+            choices.push((answer, index == 0));
         }
     }
-    Ok(Generation { choices, prompt_tokens })
+    let sequences = replica.submit(work).map_err(Refused::engine)?;
+    let choices = sequences
+        .into_iter()
+        .zip(choices)
+        .map(|(sequence, (answer, counts_prompt))| Choice { sequence, answer, counts_prompt })
+        .collect();
+    Ok(Generation { choices, prompt_tokens: total_tokens })
 }
 
 fn answer_length(replica: &Replica, prompt_tokens: usize, fields: &Fields) -> Result<Length, Refused> {

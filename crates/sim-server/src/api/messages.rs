@@ -16,15 +16,17 @@ use crate::http_api::json_response;
 use crate::prompt::{Prompt, push_content};
 
 /// Answers a conversation.
-pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refused> {
-    let fields = Fields::read(&call.replica, body, &["max_tokens"])?;
+pub async fn answer(call: Call, body: Value) -> Result<Response<SimBody>, Refused> {
+    let fields = Fields::read(&call.replica, &body, &["max_tokens"])?;
     if fields.max_tokens.is_none() {
         return Err(Refused::bad_field("max_tokens", "max_tokens: Field required"));
     }
-    let prompts = [prompt(body)?];
+    let prompts = [prompt(&body)?];
     let id = Identity::of(&call.replica, &prompts).id;
     let model = quoted(&call.replica.model.name);
     let generation = start(&call, &prompts, &Fields { n: 1, ..fields })?;
+    // Not to be held while the answer is made: a body may have megabytes.
+    drop((body, prompts));
     if fields.stream {
         let prompt_tokens = generation.prompt_tokens;
         return Ok(streamed(call, generation, Events { id, model, prompt_tokens, stop_reason: "end_turn" }));
@@ -33,7 +35,7 @@ pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refus
         let (text, reason) = generation
             .choices
             .first()
-            .map_or((String::new(), "end_turn"), |choice| (quoted(choice.answer.text()), stop_reason(&choice.answer)));
+            .map_or((String::new(), "end_turn"), |choice| (quoted(&choice.answer.text()), stop_reason(&choice.answer)));
         format!(
             r#"{{"id":"msg_{id}","type":"message","role":"assistant","model":{model},"content":[{{"type":"text","text":{text}}}],"stop_reason":"{reason}","stop_sequence":null,"usage":{}}}"#,
             usage_json(usage)

@@ -15,11 +15,13 @@ use crate::body::{Format, SimBody, Usage};
 use crate::prompt::{Prompt, push_content};
 
 /// Answers a request of the Responses API. Nothing is stored, whatever `store` says.
-pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refused> {
-    let fields = Fields::read(&call.replica, body, &["max_output_tokens"])?;
-    let prompts = [prompt(body)?];
+pub async fn answer(call: Call, body: Value) -> Result<Response<SimBody>, Refused> {
+    let fields = Fields::read(&call.replica, &body, &["max_output_tokens"])?;
+    let prompts = [prompt(&body)?];
     let identity = Identity::of(&call.replica, &prompts);
     let generation = start(&call, &prompts, &Fields { n: 1, ..fields })?;
+    // Not to be held while the answer is made: a body may have megabytes.
+    drop((body, prompts));
     let shape = Shape {
         model: quoted(&call.replica.model.name),
         max_output_tokens: fields.max_tokens.map_or_else(|| "null".to_owned(), |count| count.to_string()),
@@ -33,7 +35,7 @@ pub async fn answer(call: Call, body: &Value) -> Result<Response<SimBody>, Refus
         ));
     }
     Ok(whole(call, generation, |generation, usage| match generation.choices.first() {
-        Some(choice) => shape.complete(choice.answer.text(), choice.answer.ends_naturally, usage),
+        Some(choice) => shape.complete(&choice.answer.text(), choice.answer.ends_naturally, usage),
         None => shape.response("in_progress", "null", "[]", "null"),
     })
     .await)

@@ -20,7 +20,7 @@ const DEFAULT_NEW_TOKENS: u32 = 128;
 
 /// `/generate`: a text or token ids in, text out. A stream repeats the whole text so far in each event, as
 /// SGLang does.
-pub async fn generate(call: Call, body: &Value) -> Result<Response<SimBody>, Refused> {
+pub async fn generate(call: Call, body: Value) -> Result<Response<SimBody>, Refused> {
     let (field, input) = ["text", "input_ids"]
         .into_iter()
         .find_map(|name| Some((name, body.get(name).filter(|value| !value.is_null())?)))
@@ -35,11 +35,14 @@ pub async fn generate(call: Call, body: &Value) -> Result<Response<SimBody>, Ref
     let generation = start(&call, &prompts, &fields)?;
     let prompt_tokens: Vec<usize> =
         prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt.tokens(), fields.n as usize)).collect();
-    if flag(body, "stream")? {
+    let is_list = prompt_tokens.len() > 1 || input.get(0).is_some_and(|first| !first.is_number());
+    let stream = flag(&body, "stream")?;
+    // Not to be held while the answer is made: a body may have megabytes.
+    drop((body, prompts));
+    if stream {
         let said = vec![String::new(); prompt_tokens.len()];
         return Ok(streamed(call, generation, Events { id, said, prompt_tokens }));
     }
-    let is_list = prompt_tokens.len() > 1 || input.get(0).is_some_and(|first| !first.is_number());
     Ok(whole(call, generation, |generation, _| {
         let answers: Vec<String> = generation
             .choices
@@ -50,7 +53,7 @@ pub async fn generate(call: Call, body: &Value) -> Result<Response<SimBody>, Ref
                 let reason = finish_json(&choice.answer);
                 answer_json(
                     &id,
-                    choice.answer.text(),
+                    &choice.answer.text(),
                     *prompt_tokens,
                     choice.answer.tokens(),
                     cached,
