@@ -224,13 +224,14 @@ mod tests {
         );
         assert_eq!(code(&form(&[("name=\"stream\"", "maybe")])), BodyCode::InvalidType);
         for head in [
-            "name*=UTF-8''model",
+            "name=a; name*=UTF-8''model",
             "name*0=mod; name*1=el",
             "name=a; name=model",
             "name=\"model",
             "filename=x",
             "name=\"a\"\r\n folded: x",
             "name=\"a\"\r\nContent-Disposition: form-data; name=\"model\"",
+            "name=\"model\"\r\nContent-Disposition: form-data; filename=\"x\"",
             "name=\"a\"\nX: y",
         ] {
             assert_eq!(code(&form(&[(head, "a")])), BodyCode::InvalidMultipart, "{head}");
@@ -247,6 +248,7 @@ mod tests {
         assert!(scan_multipart(TYPE, &whole[..closing]).is_ok());
         assert_eq!(code(b""), BodyCode::EmptyBody);
         assert_eq!(code(b"preamble\r\n--XyZ--"), BodyCode::InvalidMultipart);
+        assert_eq!(code(b"other--"), BodyCode::InvalidMultipart);
         assert_eq!(
             code(b"--XyZ\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n--XyZwrong"),
             BodyCode::InvalidMultipart
