@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use serde_json::Value;
 
 use crate::api::refusal::Refused;
-use crate::api::{Call, chat, completions, embeddings, info, messages, responses, sglang, tokenize};
+use crate::api::{Call, chat, completions, embeddings, info, messages, rerank, responses, sglang, tokenize};
 use crate::body::{Cut, SimBody};
 use crate::connection::Conn;
 use crate::fault::{Fault, FaultKind};
@@ -64,6 +64,8 @@ enum Handler {
     Messages,
     CountTokens,
     Embeddings,
+    Rerank,
+    Score,
     Tokenize,
     Detokenize,
     SglangGenerate,
@@ -96,6 +98,8 @@ impl Route {
                 "/v1/messages" => Handler::Messages,
                 "/v1/messages/count_tokens" => Handler::CountTokens,
                 "/v1/embeddings" => Handler::Embeddings,
+                "/v1/rerank" | "/rerank" => Handler::Rerank,
+                "/v1/score" | "/score" => Handler::Score,
                 "/tokenize" => Handler::Tokenize,
                 "/detokenize" => Handler::Detokenize,
                 "/generate" if is_sglang => Handler::SglangGenerate,
@@ -130,6 +134,8 @@ async fn infer(handler: Handler, call: Call, body: Incoming) -> Response<SimBody
             Handler::Responses => return responses::answer(call, body).await,
             Handler::Messages => return messages::answer(call, body).await,
             Handler::Embeddings => return embeddings::answer(call, body).await,
+            Handler::Rerank => return rerank::rerank(call, body).await,
+            Handler::Score => return rerank::score_pairs(call, body).await,
             Handler::SglangGenerate => return sglang::generate(call, body).await,
             Handler::CountTokens => messages::count_tokens(&call, &body)?,
             Handler::Tokenize => tokenize::tokenize(&call, &body)?,

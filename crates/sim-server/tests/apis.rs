@@ -260,6 +260,26 @@ fn embeddings_and_tokens() {
 }
 
 #[test]
+fn rerank_and_score() {
+    with_fleet(fast(), async |addresses| {
+        let mut client = Client::connect(addresses[0]).await;
+        let body =
+            json!({"model": "sim", "query": "sea", "documents": ["a", {"text": "b"}, "c"], "top_n": 2});
+        let ranked = client.post("/v1/rerank", body).await;
+        let results = ranked["results"].as_array().unwrap();
+        assert_eq!(results.len(), 2);
+        assert!(results[0]["relevance_score"].as_f64() >= results[1]["relevance_score"].as_f64());
+        let scores = client.post("/v1/score", json!({"text_1": "a", "text_2": ["b", "c"]})).await;
+        assert_eq!(
+            (scores["data"].as_array().unwrap().len(), &scores["usage"]["prompt_tokens"]),
+            (2, &json!(2))
+        );
+        let uneven = r#"{"text_1": ["a", "b"], "text_2": "c"}"#;
+        assert_eq!(client.text("POST", "/v1/score", uneven).await.0, 400);
+    });
+}
+
+#[test]
 fn errors_are_in_the_engines_shape() {
     with_fleet(SimOptions { max_model_len: Some(50), ..fast() }, async |addresses| {
         let mut client = Client::connect(addresses[0]).await;

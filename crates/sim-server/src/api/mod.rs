@@ -8,6 +8,7 @@ mod generate;
 pub mod info;
 pub mod messages;
 pub mod refusal;
+pub mod rerank;
 pub mod responses;
 pub mod sglang;
 pub mod tokenize;
