@@ -69,7 +69,8 @@ pub struct OwnChild {
 impl OwnChild {
     /// Starts `bench ARGUMENTS`.
     pub fn start<I: IntoIterator<Item = S>, S: AsRef<OsStr>>(arguments: I) -> io::Result<Self> {
-        let mut child = Command::new(std::env::current_exe()?)
+        // Not this binary's path: a build that replaces the file during a run would start another bench.
+        let mut child = Command::new("/proc/self/exe")
             .args(arguments)
             // An interrupt from the terminal goes to the bench alone; the child follows when its input ends.
             .process_group(0)

@@ -279,7 +279,7 @@ fn arguments(peer: Peer, port: u16, setup: &Setup) -> io::Result<Vec<OsString>> 
         Peer::Ridge => {
             let upstreams: String = urls().map(|url| format!(" --upstream {url}")).collect();
             let mut arguments = words(format!(
-                "serve --listen 127.0.0.1:{port} --admin 127.0.0.1:{admin} --access-log off{upstreams}"
+                "serve --listen 127.0.0.1:{port} --admin 127.0.0.1:{admin} --access-log-to off{upstreams}"
             ));
             arguments.extend(setup.ridge_args.iter().map(OsString::from));
             arguments
