@@ -5,11 +5,12 @@ mod rig;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use discovery::{Nameservers, Options};
-use rig::{Run, config, quick};
+use rig::{DEADLINE, Run, config, quick};
 
 const A: u16 = 1;
 const CNAME: u16 = 5;
@@ -35,6 +36,7 @@ type Zone = Arc<Mutex<HashMap<(String, u16), Say>>>;
 struct Server {
     zone: Zone,
     addr: SocketAddr,
+    asked: Arc<AtomicUsize>,
 }
 
 impl Server {
@@ -48,11 +50,12 @@ impl Server {
         };
         let zone = Zone::default();
         let addr = udp.local_addr().unwrap();
-        let udp_zone = zone.clone();
-        std::thread::spawn(move || serve_udp(&udp, &udp_zone));
+        let asked = Arc::new(AtomicUsize::new(0));
+        let (udp_zone, count) = (zone.clone(), asked.clone());
+        std::thread::spawn(move || serve_udp(&udp, &udp_zone, &count));
         let tcp_zone = zone.clone();
         std::thread::spawn(move || serve_tcp(&tcp, &tcp_zone));
-        Self { zone, addr }
+        Self { zone, addr, asked }
     }
 
     fn say(&self, name: &str, kind: u16, say: Say) {
@@ -65,6 +68,16 @@ impl Server {
             let records = ips.iter().filter(|ip| ip.is_ipv6() == v6);
             let records = records.map(|ip| record(name, *ip)).collect();
             self.say(name, kind, Say::Records(records));
+        }
+    }
+
+    /// Waits until that many more questions have come.
+    async fn asked(&self, more: usize) {
+        let wanted = self.asked.load(Ordering::SeqCst) + more;
+        let deadline = std::time::Instant::now() + DEADLINE;
+        while self.asked.load(Ordering::SeqCst) < wanted {
+            assert!(std::time::Instant::now() < deadline, "nobody asks");
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -141,9 +154,10 @@ fn said(zone: &Zone, question: &[u8]) -> Say {
     zone.get(&(name, kind)).cloned().unwrap_or(Say::NoSuchName)
 }
 
-fn serve_udp(socket: &UdpSocket, zone: &Zone) {
+fn serve_udp(socket: &UdpSocket, zone: &Zone, asked: &AtomicUsize) {
     let mut buffer = [0; 1500];
     while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+        asked.fetch_add(1, Ordering::SeqCst);
         let question = &buffer[..len];
         let send = |bytes: &[u8]| {
             let _ = socket.send_to(bytes, from);
@@ -228,6 +242,8 @@ async fn a_failing_lookup_keeps_the_last_answer_and_is_told_once() {
         server.say("vllm.svc", A, say.clone());
         server.say("vllm.svc", AAAA, say);
         run.until_told("vllm.svc cannot be looked up").await;
+        // Two families, two tries each: more than two further lookups.
+        server.asked(12).await;
         assert_eq!(run.now(), ["engine-1=10.0.0.1:1"]);
         server.addresses("vllm.svc", &["10.0.0.2"]);
         run.until(&["engine-1=10.0.0.2:1"]).await;
