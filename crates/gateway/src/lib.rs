@@ -34,6 +34,7 @@ mod world;
 pub use engines::EngineKind;
 pub use gateway::{Gateway, Observer, Snapshot, StartError};
 pub use ledger::{CLIENT_GONE, Histogram, ITL_BOUNDS_S, LATENCY_BOUNDS_S, Ledger, NOWHERE, Recent, Series};
+pub use probe::{Identified, identify};
 pub use scheduling::{Health, Role};
 pub use settings::{AccessLog, ExtraPath, Level, Notice, Notify, Policy, ResponseHeaders, Startup, Upstream};
 pub use upstream::Protocol;

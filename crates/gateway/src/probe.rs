@@ -102,6 +102,33 @@ pub async fn detect(pool: &Pool, target: &Target, timeout: Duration) -> Result<E
     Ok(EngineKind::Unknown)
 }
 
+/// Who answers at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identified {
+    /// The engine.
+    pub engine: EngineKind,
+    /// Names of its models.
+    pub models: Vec<String>,
+}
+
+/// Finds out who answers HTTP at an address; `None` when nobody does.
+pub async fn identify(host: &str, port: u16, timeout: Duration) -> Option<Identified> {
+    let pool = Pool::default();
+    let target = Target {
+        id: scheduling::EndpointId(0),
+        host: host.into(),
+        port,
+        authority: http::uri::Authority::try_from(format!("{host}:{port}")).ok()?,
+        base: "".into(),
+        protocol: crate::Protocol::Http1,
+        authorization: None,
+        connect_timeout: timeout,
+    };
+    let engine = detect(&pool, &target, timeout).await.ok()?;
+    let models = models(&pool, &target, timeout).await.ok().flatten().unwrap_or_default();
+    Some(Identified { engine, models: models.into_iter().map(|model| model.id).collect() })
+}
+
 /// Its models; `None` if it has no such list.
 pub async fn models(
     pool: &Pool,

@@ -5,6 +5,7 @@ mod serve;
 mod settings;
 mod signals;
 mod status;
+mod up;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,8 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Try it: a gateway in front of this machine's engines, or of simulated ones
+    Up(up::UpFlags),
     /// The production gateway in front of your engines
     Serve(config::ServeFlags),
     /// Simulated engines that need no accelerator
@@ -35,6 +38,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Up(flags) => up::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
         Command::Sim(options) => sim(options),
         Command::Config(command) => return configuration(&command),

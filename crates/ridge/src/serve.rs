@@ -1,51 +1,162 @@
 //! `ridge serve`: the production gateway.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use config::{Config, ServeFlags};
-use gateway::{Gateway, Startup};
+use discovery::{FileWatch, Sources};
+use gateway::{Gateway, Notify, Startup};
+use tokio::signal::unix::SignalKind;
 
 use crate::{Outcome, local_runtime, notices, settings, signals, status};
 
+/// How often the configuration file is looked at.
+const POLL: Duration = Duration::from_millis(500);
+
 /// Runs the gateway until SIGINT or SIGTERM.
 pub fn run(flags: &ServeFlags) -> Outcome {
-    let config = load(flags)?;
     let notify = notices::to_stderr();
-    let upstreams = settings::upstreams(&config.upstreams, config.limits.max_in_flight)?;
-    let startup = Startup {
-        listen: config.listen.clone(),
-        cores: settings::cores(&config),
-        seed: config.routing.seed.unwrap_or_else(random_seed),
-        access_log: settings::access_log(&config),
-        notify: Arc::clone(&notify),
-    };
-    let gateway = Gateway::start(startup, settings::policy(&config), upstreams)
-        .map_err(|error| format!("error: {error}"))?;
-    let admin = match config.admin_addr() {
-        Some(address) => Some(
-            TcpListener::bind(address)
-                .and_then(|listener| {
-                    admin::start(listener, Arc::new(status::Status::new(gateway.observer())))
-                })
-                .map_err(|error| format!("error: cannot listen on {address} for the admin page: {error}"))?,
-        ),
-        None => None,
-    };
-    println!("{}", ready_line(&gateway, admin.as_ref()));
-    let runtime = local_runtime()?;
-    runtime.block_on(async {
-        signals::ended().await;
-        notices::info(&notify, "draining: running requests finish, new ones are still served".into());
+    let (config, text) = load(flags)?;
+    // Whoever sends SIGTERM right after the start must find it handled.
+    local_runtime()?.block_on(async {
+        let mut hangup = signals::open(SignalKind::hangup());
+        let mut ended = std::pin::pin!(signals::ended());
+        let sources = Sources::start(&config, discovery::Options::default(), report(&notify)).await;
+        let upstreams = settings::upstreams(&sources.endpoints().borrow(), config.limits.max_in_flight)
+            .map_err(|error| format!("error: {error}"))?;
+        let startup = Startup {
+            listen: config.listen.clone(),
+            cores: settings::cores(&config),
+            seed: config.routing.seed.unwrap_or_else(random_seed),
+            access_log: settings::access_log(&config),
+            notify: Arc::clone(&notify),
+        };
+        let gateway = Gateway::start(startup, settings::policy(&config), upstreams)
+            .map_err(|error| format!("error: {error}"))?;
+        let admin = match config.admin_addr() {
+            Some(address) => Some(
+                TcpListener::bind(address)
+                    .and_then(|listener| {
+                        admin::start(listener, Arc::new(status::Status::new(gateway.observer())))
+                    })
+                    .map_err(|error| {
+                        format!("error: cannot listen on {address} for the admin page: {error}")
+                    })?,
+            ),
+            None => None,
+        };
+        println!("{}", ready_line(&gateway, admin.as_ref()));
+
+        let mut running = Running { flags, config, gateway, sources, notify };
+        let mut endpoints = running.sources.endpoints();
+        let mut file = flags.config.as_ref().map(|path| FileWatch::known(path, &text, POLL));
+        loop {
+            tokio::select! {
+                () = &mut ended => break,
+                () = signals::next(&mut hangup) => {
+                    // A reload waits for new sources; the end does not wait for a reload.
+                    tokio::select! {
+                        () = &mut ended => break,
+                        () = running.reload_from_disk() => {}
+                    }
+                }
+                changed = changed(&mut file) => {
+                    tokio::select! {
+                        () = &mut ended => break,
+                        () = running.reload(changed) => {}
+                    }
+                }
+                Ok(()) = endpoints.changed() => running.take_endpoints(&endpoints.borrow_and_update()),
+            }
+        }
+        let Running { config, gateway, notify, .. } = running;
+        notices::info(&notify, "draining: running requests finish, readiness is off".into());
         let cut = gateway.shutdown(settings::linger(&config), config.timeouts.drain).await;
         if cut > 0 {
             notices::warn(&notify, format!("{cut} requests were cut off after {:?}", config.timeouts.drain));
         }
-    });
-    if let Some(admin) = admin {
-        admin.stop();
+        if let Some(admin) = admin {
+            admin.stop();
+        }
+        Ok(())
+    })
+}
+
+/// A gateway with what it was started from.
+struct Running<'f> {
+    flags: &'f ServeFlags,
+    config: Config,
+    gateway: Gateway,
+    sources: Sources,
+    notify: Notify,
+}
+
+impl Running<'_> {
+    async fn reload_from_disk(&mut self) {
+        match &self.flags.config {
+            Some(path) => {
+                let text = std::fs::read(path);
+                self.reload(text).await;
+            }
+            None => {
+                notices::info(&self.notify, "SIGHUP: there is no configuration file to read again".into())
+            }
+        }
     }
-    Ok(())
+
+    /// Takes a changed file in; one with an error changes nothing.
+    async fn reload(&mut self, text: std::io::Result<Vec<u8>>) {
+        let Some(path) = &self.flags.config else { return };
+        let name = path.display().to_string();
+        let loaded = text
+            .map_err(|error| config::unreadable(&name, &error))
+            .and_then(|text| Config::load(Some((&name, &text)), self.flags));
+        let config = match loaded {
+            Ok(config) => config,
+            Err(diagnostics) => {
+                let text = format!("{name} is refused, the configuration stays as it was\n{diagnostics}");
+                return notices::warn(&self.notify, text);
+            }
+        };
+        let waiting = Config::changed_needing_restart(&self.config, &config);
+        if !waiting.is_empty() {
+            let keys = waiting.join(", ");
+            notices::warn(&self.notify, format!("{name}: {keys} take effect after a restart"));
+        }
+        self.gateway.set_policy(settings::policy(&config));
+        self.config = config;
+        self.sources.reload(&self.config).await;
+        let endpoints = self.sources.endpoints();
+        self.take_endpoints(&endpoints.borrow());
+        notices::info(&self.notify, format!("{name} is taken in"));
+    }
+
+    fn take_endpoints(&self, endpoints: &[discovery::Endpoint]) {
+        match settings::upstreams(endpoints, self.config.limits.max_in_flight) {
+            Ok(upstreams) => self.gateway.set_upstreams(upstreams),
+            Err(error) => notices::warn(&self.notify, format!("{error}; the upstreams stay as they were")),
+        }
+    }
+}
+
+async fn changed(file: &mut Option<FileWatch>) -> std::io::Result<Vec<u8>> {
+    match file {
+        Some(file) => file.changed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What happens to sources, told as notices.
+pub fn report(notify: &Notify) -> discovery::Report {
+    use discovery::Event::{Changed, FileRead, LookupWorks};
+    let notify = Arc::clone(notify);
+    Arc::new(move |event| match &event {
+        Changed { .. } => {}
+        FileRead { .. } | LookupWorks { .. } => notices::info(&notify, event.to_string()),
+        _ => notices::warn(&notify, event.to_string()),
+    })
 }
 
 /// `ready gateway=URL admin=URL`: what a script waits for.
@@ -63,17 +174,21 @@ pub fn random_seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-fn load(flags: &ServeFlags) -> Result<Config, String> {
+/// The configuration, and the text of its file.
+fn load(flags: &ServeFlags) -> Result<(Config, Vec<u8>), String> {
     use std::io::IsTerminal;
     let color = std::io::stderr().is_terminal();
-    let loaded = match &flags.config {
-        Some(path) => {
-            let name = path.display().to_string();
-            let text =
-                std::fs::read(path).map_err(|error| config::unreadable(&name, &error).render(color))?;
-            Config::load(Some((&name, &text)), flags)
-        }
-        None => Config::load(None, flags),
+    let (name, text) = match flags.config.as_deref().map(read) {
+        Some(read) => read.map_err(|diagnostics| diagnostics.render(color))?,
+        None => (String::new(), Vec::new()),
     };
-    loaded.map_err(|diagnostics| diagnostics.render(color))
+    let file = flags.config.is_some().then_some((name.as_str(), text.as_slice()));
+    let config = Config::load(file, flags).map_err(|diagnostics| diagnostics.render(color))?;
+    Ok((config, text))
+}
+
+fn read(path: &Path) -> Result<(String, Vec<u8>), config::Diagnostics> {
+    let name = path.display().to_string();
+    let text = std::fs::read(path).map_err(|error| config::unreadable(&name, &error))?;
+    Ok((name, text))
 }

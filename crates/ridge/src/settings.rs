@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use config::{AccessLogTarget, Config, Host, KeySource};
+use config::{AccessLogTarget, Config, Host};
 use gateway::{EngineKind, ExtraPath, Policy, Protocol, ResponseHeaders, Role, Upstream};
 use http::HeaderValue;
 
@@ -53,19 +53,15 @@ pub fn cores(config: &Config) -> usize {
     config.threads.map_or_else(available, |threads| threads as usize)
 }
 
-/// The configured upstreams, named. A key that cannot be read is an error that names it.
-pub fn upstreams(list: &[config::Upstream], default_max: Option<u32>) -> Result<Vec<Upstream>, String> {
-    list.iter().enumerate().map(|(place, upstream)| one(place, upstream, default_max)).collect()
+/// The upstreams as the gateway takes them. A key that cannot be read is an error that names it.
+pub fn upstreams(list: &[discovery::Endpoint], default_max: Option<u32>) -> Result<Vec<Upstream>, String> {
+    list.iter().map(|endpoint| one(&endpoint.name, &endpoint.upstream, default_max)).collect()
 }
 
-fn one(place: usize, upstream: &config::Upstream, default_max: Option<u32>) -> Result<Upstream, String> {
-    let name = match &upstream.name {
-        Some(name) => name.as_str().to_owned(),
-        None => format!("engine-{}", place + 1),
-    };
+fn one(name: &str, upstream: &config::Upstream, default_max: Option<u32>) -> Result<Upstream, String> {
     let known = &upstream.attributes;
-    let authorization = match known.api_key.as_ref().and_then(config::ApiKey::source) {
-        Some(source) => Some(bearer(&name, source)?),
+    let authorization = match &known.api_key {
+        Some(key) => Some(bearer(key).map_err(|error| format!("upstream {name}: {error}"))?),
         None => None,
     };
     Ok(Upstream {
@@ -95,33 +91,15 @@ fn one(place: usize, upstream: &config::Upstream, default_max: Option<u32>) -> R
             config::Protocol::H2c => Protocol::H2c,
         },
         authorization,
-        name,
+        name: name.to_owned(),
     })
 }
 
 /// Reads an upstream's key and makes the header of it. The key itself is in no message.
-fn bearer(name: &str, source: KeySource<'_>) -> Result<HeaderValue, String> {
-    let (from, key) = match source {
-        KeySource::Env(variable) => {
-            let variable = variable.as_str();
-            let key = std::env::var(variable).map_err(|_| {
-                format!("error: upstream {name}: the environment variable {variable} is not set; it should hold the key")
-            })?;
-            (variable, key)
-        }
-        KeySource::File(path) => {
-            let path = path.as_str();
-            let key = std::fs::read_to_string(path).map_err(|error| {
-                format!("error: upstream {name}: cannot read the key file {path}: {error}")
-            })?;
-            (path, key)
-        }
-    };
-    let key = key.trim();
-    let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
-        .ok()
-        .filter(|_| !key.is_empty())
-        .ok_or_else(|| format!("error: upstream {name}: {from} holds no key (one line of visible ASCII)"))?;
+fn bearer(key: &config::ApiKey) -> Result<HeaderValue, String> {
+    let secret = discovery::read_api_key(key).map_err(|error| error.to_string())?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", secret.expose()))
+        .map_err(|_| "its key has characters that no header may hold".to_owned())?;
     value.set_sensitive(true);
     Ok(value)
 }
