@@ -7,9 +7,10 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use tokio::io::AsyncReadExt;
+use tokio::time::{Instant, sleep_until};
 use xxhash_rust::xxh3::xxh3_128;
 
 /// More than the configuration accepts, so that a file that is too large is refused there, with a message.
@@ -28,12 +29,22 @@ const MAX_UNSETTLED_POLLS: u32 = 10;
 pub struct FileWatch {
     path: PathBuf,
     poll: Duration,
-    /// What the last call gave out.
+    next_poll: Option<Instant>,
+    /// What was last given out.
     told: Option<State>,
+    /// What is there instead and has yet to come to rest.
+    unsettled: Option<Unsettled>,
     seen: Option<Stamp>,
     read_at: Option<Instant>,
-    /// A change showed that has not been given out: a call that was dropped may have seen it.
+    /// A change showed, and the contents have not been compared since.
     dirty: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unsettled {
+    state: State,
+    same_polls: u32,
+    polls: u32,
 }
 
 /// What a file held: a hash of its contents, or why it could not be read.
@@ -57,7 +68,16 @@ struct Stamp {
 impl FileWatch {
     /// Watches a file that has not been read yet: the first [`changed`](Self::changed) returns what it holds.
     pub fn new(path: impl AsRef<Path>, poll: Duration) -> Self {
-        Self { path: path.as_ref().to_owned(), poll, told: None, seen: None, read_at: None, dirty: false }
+        Self {
+            path: path.as_ref().to_owned(),
+            poll,
+            next_poll: None,
+            told: None,
+            unsettled: None,
+            seen: None,
+            read_at: None,
+            dirty: false,
+        }
     }
 
     /// Watches a file whose contents are known already: [`changed`](Self::changed) returns when they differ.
@@ -66,41 +86,52 @@ impl FileWatch {
     }
 
     /// Waits until the contents differ from those that were last given out, and gives them out. That the file cannot
-    /// be read is told once, until it can be read again. May be dropped and called again at any time.
+    /// be read is told once, until it can be read again. May be dropped and called again at any time, also more often
+    /// than it polls.
     pub async fn changed(&mut self) -> io::Result<Vec<u8>> {
-        let mut last: Option<State> = None;
-        let mut same_polls = 0;
-        let mut polls = 0;
         loop {
-            let first = self.told.is_none();
-            if last.is_some() || self.may_have_changed().await {
+            if let Some(next_poll) = self.next_poll {
+                sleep_until(next_poll).await;
+            }
+            if self.may_have_changed().await {
                 let read = read_bounded(&self.path).await;
-                self.read_at = Some(Instant::now());
-                let state = match &read {
-                    Ok(contents) => State::Contents(xxh3_128(contents)),
-                    Err(error) => State::Unreadable(error.kind()),
-                };
-                if self.told == Some(state) {
-                    // Back to what it was, or only touched.
-                    last = None;
-                    self.dirty = false;
-                } else {
-                    same_polls = if last == Some(state) { same_polls + 1 } else { 1 };
-                    polls += 1;
-                    last = Some(state);
-                    // A file that is being written, or a rename's short gap, is given time.
-                    if first || same_polls >= SETTLE_POLLS || polls >= MAX_UNSETTLED_POLLS {
-                        self.told = Some(state);
-                        self.dirty = false;
-                        return read;
-                    }
+                if self.is_settled(&read) {
+                    return read;
                 }
             }
-            if last.is_none() {
-                (same_polls, polls) = (0, 0);
-            }
-            tokio::time::sleep(self.poll).await;
+            // Last: a call that was dropped before it came here polls again.
+            self.next_poll = Some(Instant::now() + self.poll);
         }
+    }
+
+    /// Takes in what was read, and says whether it is to be given out.
+    fn is_settled(&mut self, read: &io::Result<Vec<u8>>) -> bool {
+        let state = match read {
+            Ok(contents) => State::Contents(xxh3_128(contents)),
+            Err(error) => State::Unreadable(error.kind()),
+        };
+        self.read_at = Some(Instant::now());
+        self.dirty = false;
+        if self.told == Some(state) {
+            // Back to what it was, or only touched.
+            self.unsettled = None;
+            return false;
+        }
+        let (same_polls, polls) = match self.unsettled {
+            Some(before) if before.state == state => (before.same_polls + 1, before.polls + 1),
+            Some(before) => (1, before.polls + 1),
+            None => (1, 1),
+        };
+        // A file that is being written, or a rename's short gap, is given time. The first contents are not: somebody
+        // waits for them.
+        let first = self.told.is_none();
+        let settled = first || same_polls >= SETTLE_POLLS || polls >= MAX_UNSETTLED_POLLS;
+        self.unsettled = (!settled).then_some(Unsettled { state, same_polls, polls });
+        if settled {
+            self.told = Some(state);
+            self.next_poll = Some(Instant::now() + self.poll);
+        }
+        settled
     }
 
     async fn may_have_changed(&mut self) -> bool {
@@ -119,7 +150,7 @@ impl FileWatch {
         let stale = self.read_at.is_none_or(|at| at.elapsed() >= RECHECK);
         self.dirty |= stamp != self.seen;
         self.seen = stamp;
-        self.dirty || fresh || stale
+        self.dirty || self.unsettled.is_some() || fresh || stale
     }
 }
 

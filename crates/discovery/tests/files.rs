@@ -153,17 +153,17 @@ async fn a_dropped_wait_loses_no_change() {
     let folder = Folder::new("dropped");
     folder.replace("file", "one");
     let path = folder.path("file");
-    let mut watch = FileWatch::known(&path, b"one", Duration::from_millis(5));
-    let wait = Duration::from_millis(20);
-    assert!(tokio::time::timeout(wait, watch.changed()).await.is_err());
-    folder.replace("file", "two");
+    let mut watch = FileWatch::known(&path, b"one", Duration::from_millis(30));
+    let brief = Duration::from_millis(7);
+    assert!(tokio::time::timeout(brief, watch.changed()).await.is_err());
     // With a time stamp of long ago nothing looks fresh.
+    std::fs::write(folder.path("new"), "two").unwrap();
     let old = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1);
-    std::fs::File::open(&path).unwrap().set_modified(old).unwrap();
-    // Polled once, dropped after it has seen the change.
+    std::fs::File::open(folder.path("new")).unwrap().set_modified(old).unwrap();
+    std::fs::rename(folder.path("new"), &path).unwrap();
+    // Each wait is dropped long before the next poll. Fewer than a blind comparison's ten seconds.
     let mut contents = None;
-    for _ in 0..1000 {
-        let brief = Duration::from_millis(12);
+    for _ in 0..700 {
         if let Ok(read) = tokio::time::timeout(brief, watch.changed()).await {
             contents = Some(read.unwrap());
             break;
