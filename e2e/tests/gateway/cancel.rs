@@ -154,6 +154,16 @@ fn a_reset_http2_stream_cancels_only_its_own_request() {
 }
 
 #[test]
+fn with_the_next_request_already_sent() {
+    // The bytes that wait must not hide that the client has gone.
+    let house = House::answering(vec![Step::Hang]);
+    let mut client = RawClient::connect(house.addr());
+    client.send([post_bytes(PATH, chat(true)), post_bytes(PATH, chat(true))].concat());
+    house.engine().wait_for_requests(1);
+    leave_and_check(&house, client, false);
+}
+
+#[test]
 fn a_hundred_clients_that_leave_at_once() {
     let house = House::answering(vec![script::sse_head(), script::chunk("data: 1\n\n"), Step::Hang]);
     let mut clients: Vec<RawClient> = (0..100).map(|_| RawClient::connect(house.addr())).collect();

@@ -11,3 +11,4 @@ mod limits;
 mod load;
 mod refusals;
 mod settings;
+mod wire;
