@@ -15,6 +15,20 @@ const LATENCY_CONNECTIONS: usize = 64;
 const PACED_RATE: f64 = 200.0;
 const PACED_CONNECTIONS: usize = 128;
 
+/// Tail latency varies most between rounds, and a busy moment of the machine spoils whole rounds: more of them, each
+/// shorter.
+const HALF_LOAD_ROUNDS: usize = 3;
+const HALF_LOAD_SECONDS: f64 = 1.0;
+
+/// What the gateway may cost at most, as a multiple of nginx.
+const LIMITS: [(Case, &str, f64); 5] = [
+    (Case::Json2k, "cpu_us_per_request", 1.25),
+    (Case::Json64k, "cpu_us_per_request", 1.25),
+    (Case::Paced, "cpu_us_per_request", 1.25),
+    (Case::Burst, "cpu_us_per_request", 1.5),
+    (Case::HalfLoad, "added_latency_p99_us", 1.3),
+];
+
 /// What to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Case {
@@ -49,6 +63,7 @@ impl Case {
             Case::HalfLoad => (Kind::Json2k, LATENCY_CONNECTIONS, None),
             Case::OneStream => (Kind::Stamped, 1, None),
         };
+        let seconds = if self == Case::HalfLoad { seconds.min(HALF_LOAD_SECONDS) } else { seconds };
         Load { kinds: vec![kind], connections, seconds, requests: None, rate }
     }
 }
@@ -128,6 +143,7 @@ fn run_case(
             );
         }
     }
+    let rounds = if case == Case::HalfLoad { rounds * HALF_LOAD_ROUNDS } else { rounds };
     let count = session.running.len();
     for number in 0..rounds {
         let mut results: Vec<(Peer, Round)> = Vec::new();
@@ -259,7 +275,23 @@ fn report(cases: &[Case], session: &Session, figures: &Figures, rounds: usize, s
             &[(Case::OneStream, "event_delay_p50_us"), (Case::OneStream, "event_delay_worst_us")],
         );
     }
+    text += &limits_table(cases, figures);
     text + "\nCorrectness\n\n" + &correctness_table(cases, session, figures)
+}
+
+fn limits_table(cases: &[Case], figures: &Figures) -> String {
+    let mut rows = Vec::new();
+    for (case, metric, limit) in LIMITS.into_iter().filter(|(case, ..)| cases.contains(case)) {
+        let Some(ratio) = figures.ratio(case.name(), metric, Peer::Ridge, Peer::Nginx) else { continue };
+        let verdict = if ratio.median <= limit { "kept" } else { "missed" };
+        let what = format!("{} {}", case.name(), metric.trim_end_matches("_us").replace('_', " "));
+        rows.push(vec![what, format!("≤ {limit}×"), format!("{}×", show(ratio.median)), verdict.to_owned()]);
+    }
+    if rows.is_empty() {
+        return String::new();
+    }
+    let head = ["ridge beside nginx", "limit", "measured", ""].map(str::to_owned);
+    format!("\nLimits\n\n{}", table(&head, &rows))
 }
 
 fn section_table(session: &Session, figures: &Figures, columns: &[(Case, &str)]) -> String {
