@@ -151,9 +151,11 @@ impl Loader<'_> {
                             "write the value out",
                         );
                     };
+                    // Counted before it is copied.
+                    let total = self.nodes + count;
+                    check_count(total, span)?;
                     let node = node.clone();
-                    self.nodes += count;
-                    self.check_count(span)?;
+                    self.nodes = total;
                     if depth(&node) + open.len() > MAX_DEPTH {
                         return Err(Box::new(Problem::general(too_deep(), span)));
                     }
@@ -185,7 +187,7 @@ impl Loader<'_> {
                 );
             }
             self.nodes += 1;
-            self.check_count(span)?;
+            check_count(self.nodes, span)?;
             if matches!(node.kind, Kind::Scalar { .. }) {
                 self.keep(anchor, &node, self.nodes - 1);
                 if let Some(done) = attach(&mut open, node) {
@@ -207,22 +209,22 @@ impl Loader<'_> {
         }
     }
 
-    fn check_count(&self, span: Span) -> Result<(), Box<Problem>> {
-        if self.nodes > MAX_NODES {
-            return self.refuse(
-                span,
-                format!("more than {MAX_NODES} values, aliases followed"),
-                "write fewer aliases, or move upstreams into files of their own",
-            );
-        }
-        Ok(())
-    }
-
     /// Takes white space and comments off the end of a block collection.
     fn trim(&self, span: &mut Span) {
         let text = &self.text[span.start - self.skip..span.end - self.skip];
         span.end = span.start + text.trim_end().len();
     }
+}
+
+fn check_count(nodes: usize, span: Span) -> Result<(), Box<Problem>> {
+    if nodes <= MAX_NODES {
+        return Ok(());
+    }
+    let fault = Fault::new(
+        format!("more than {MAX_NODES} values, aliases followed"),
+        "write fewer aliases, or move upstreams into files of their own",
+    );
+    Err(Box::new(Problem::general(fault, span)))
 }
 
 fn too_deep() -> Fault {

@@ -92,6 +92,15 @@ mod tests {
     }
 
     #[test]
+    fn units_with_an_i_are_powers_of_two() {
+        let bytes = |text| ByteSize::parse(text).map(|size| size.0).ok();
+        let sizes = ["7B", "1KiB", "2MiB", "3GiB", "1KB", "2MB", "3GB"].map(bytes);
+        let wanted = [7, 1 << 10, 2 << 20, 3 << 30, 1_000, 2_000_000, 3_000_000_000];
+        assert_eq!(sizes, wanted.map(Some));
+        assert_eq!(bytes("64kib"), None);
+    }
+
+    #[test]
     fn the_remedy_names_the_unit_that_was_meant() {
         let remedy = |text| ByteSize::parse(text).map_err(|fault| fault.remedy);
         assert_eq!(remedy("64Mi"), Err("write 64MiB".to_owned()));

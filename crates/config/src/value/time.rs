@@ -43,3 +43,20 @@ impl Value for Duration {
         Some(self.as_secs_f64())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_what_they_say() {
+        let millis = |text| Duration::parse(text).map(|duration| duration.as_millis()).ok();
+        assert_eq!(millis("250ms"), Some(250));
+        assert_eq!(millis("5s"), Some(5_000));
+        assert_eq!(millis("2m"), Some(120_000));
+        assert_eq!(millis("1h"), Some(3_600_000));
+        for wrong in ["", "s", "5", "5S", "-5s", "5 s", "1.5s", "5s5", "5d", "٥s"] {
+            assert_eq!(millis(wrong), None, "{wrong}");
+        }
+    }
+}
