@@ -312,6 +312,8 @@ impl Engine {
 
     fn begin_step(&mut self, at_us: u64) {
         self.admit(at_us);
+        // With nothing running all blocks are free, and what does not fit even then was refused.
+        debug_assert!(!self.running.is_empty(), "work waits and none of it can run");
         let mut budget = self.params.max_step_prefill_tokens;
         let mut decoding = 0;
         for sequence in &mut self.running {
