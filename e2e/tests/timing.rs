@@ -116,16 +116,47 @@ fn the_head_comes_before_the_first_event() {
 fn a_request_reaches_the_engine_at_once() {
     let _alone = alone();
     let house = House::answering(script::json(200, "{}"));
-    let mut client = RawClient::connect(house.addr());
+    let mut client = warm_client(&house);
+    // Larger than a segment too: its last piece must not wait for the others to be acknowledged.
+    for padding in [0, 100_000] {
+        let body = e2e::completion(&"x".repeat(padding));
+        at_once(|| {
+            (0..10)
+                .map(|_| {
+                    house.engine().clear();
+                    let sent = Instant::now();
+                    client.send(post_bytes("/v1/completions", &body));
+                    assert_eq!(client.read_response().status(), 200);
+                    let came = house.engine().requests()[0].complete_at;
+                    came.map_or(Duration::MAX, |at| at.saturating_duration_since(sent))
+                })
+                .collect()
+        });
+    }
+}
+
+#[test]
+fn each_small_event_comes_at_once_on_a_connection_in_use() {
+    // A fresh connection acknowledges each segment at once; one that has gone back and forth for a while waits for
+    // 40 ms, and a sender that waits for that holds small events back.
+    let _alone = alone();
+    let house = House::answering(script::json(200, "{}"));
+    let mut client = warm_client(&house);
+    let steps = paced_events(40, 7);
+    house.engine().set(move |request| (request.method() == "POST").then(|| steps.clone()));
     at_once(|| {
-        (0..20)
-            .map(|_| {
-                house.engine().clear();
-                let sent = Instant::now();
-                client.send(post_bytes(PATH, chat(false)));
-                assert_eq!(client.read_response().status(), 200);
-                house.engine().requests()[0].head_at.saturating_duration_since(sent)
-            })
-            .collect()
+        house.engine().clear();
+        client.send(post_bytes(PATH, chat(true)));
+        let answer = client.read_response();
+        delays(&house.engine().requests()[0].written_at, &answer.arrivals, EVENT.len(), 40)
     });
+}
+
+fn warm_client(house: &House) -> RawClient {
+    let mut client = RawClient::connect(house.addr());
+    for _ in 0..30 {
+        client.send(post_bytes(PATH, chat(false)));
+        assert_eq!(client.read_response().status(), 200);
+    }
+    client
 }

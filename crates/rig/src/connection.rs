@@ -67,6 +67,7 @@ fn one_request(
         head,
         body: Vec::new(),
         complete: decoder.complete,
+        complete_at: None,
         aborted_at: None,
         answered_at: None,
         written_at: Vec::new(),
@@ -131,6 +132,7 @@ fn read_body(
         shared.note(index, |request| {
             request.body.extend_from_slice(&decoder.body[noted..]);
             request.complete = decoder.complete;
+            request.complete_at = decoder.complete.then(Instant::now);
         });
         noted = decoder.body.len();
         if decoder.complete || decoder.malformed.is_some() {

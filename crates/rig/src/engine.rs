@@ -27,6 +27,8 @@ pub struct Request {
     pub body: Vec<u8>,
     /// Whether all of the body has come.
     pub complete: bool,
+    /// When it had.
+    pub complete_at: Option<Instant>,
     /// When the peer was seen to have left before the answer was done.
     pub aborted_at: Option<Instant>,
     /// When the last step of the script was done.

@@ -50,7 +50,11 @@ fn a_stream_cut_in_two_anywhere_arrives_unchanged() {
     for stream in STREAMS {
         for at in 1..stream.len() {
             let (first, second) = stream.as_bytes().split_at(at);
-            let steps = stream_in([first.to_vec(), second.to_vec()]);
+            let mut steps = stream_in([first.to_vec(), second.to_vec()]);
+            if !stream.is_char_boundary(at) {
+                // Apart in time too, so that the halves of a letter are read one by one.
+                steps.insert(2, script::pause(5));
+            }
             house.engine().set(move |request| (request.method() == "POST").then(|| steps.clone()));
             client.send(post_bytes(PATH, chat(true)));
             let answer = client.read_response();

@@ -7,9 +7,15 @@ use rig::{RawClient, ScriptedEngine, wait_until};
 
 #[test]
 fn two_idle_engines_share_a_burst() {
-    // Signals are read once in an hour: only the gateway's own count can spread the burst.
+    // Signals are read once in an hour, and by those one engine has a little less to do: only the gateway's own count
+    // keeps it from getting the whole burst.
     let slow = || ScriptedEngine::answering(vec![script::pause(300), script::json(200, "{}").remove(0)]);
-    let house = House::with(vec![slow(), slow()], &["--signals-interval", "1h"]);
+    let engines = vec![slow(), slow()];
+    engines[1].set_load(3, 0);
+    let house = House::with(engines, &["--signals-interval", "1h"]);
+    wait_until("the load is known", || {
+        house.ridge.metrics().sum("ridge_endpoint_running", &[("endpoint", "engine-2")]) == Some(3.0)
+    });
     let mut clients: Vec<RawClient> = (0..200).map(|_| RawClient::connect(house.addr())).collect();
     for (i, client) in clients.iter_mut().enumerate() {
         client.send(post_bytes("/v1/completions", completion(&format!("{i} has its own prompt"))));

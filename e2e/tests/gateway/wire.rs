@@ -1,7 +1,9 @@
 //! The wire itself: heads and framing cut anywhere, and answers that are not quite as they should be.
 
+use std::time::Duration;
+
 use e2e::{House, chat, completion, header};
-use rig::client::{self, post_bytes};
+use rig::client::{self, post_bytes, post_bytes_with};
 use rig::script::{self, Script, Step};
 use rig::{End, RawClient, ScriptedEngine, wait_until};
 
@@ -137,19 +139,25 @@ fn an_answer_without_a_body_needs_none() {
 }
 
 #[test]
-fn an_early_answer_reaches_the_client() {
-    // The engine refuses without reading the body, and closes.
+fn an_early_answer_reaches_the_client_and_costs_the_connection() {
+    // The engine refuses by the head alone and never reads the body, which is more than the buffers on the way hold.
     let engine = ScriptedEngine::answering(script::json(200, "{}"));
     engine.set_at_head(|request| {
-        (request.method() == "POST").then(|| script::json(400, r#"{"error":{"message":"too long for me"}}"#))
+        let mut steps = script::json(400, r#"{"error":{"message":"too long for me"}}"#);
+        steps.push(Step::Hang);
+        (request.header("x-large").len() == 1).then_some(steps)
     });
-    let house = House::with(vec![engine], &[]);
-    let answer = client::post_json(house.addr(), "/v1/completions", completion(&"x".repeat(8 << 20)));
+    let house = House::with(vec![engine], &["--threads", "1"]);
+    let large = post_bytes_with("/v1/completions", &[("x-large", "1")], completion(&"x".repeat(40 << 20)));
+    let mut client = RawClient::connect(house.addr());
+    client.send(large);
+    let answer = client.read_response();
     assert_eq!(answer.status(), 400, "{}", answer.text());
     assert!(answer.text().contains("too long for me"));
-    // The connection whose request was never finished is not used again.
-    assert_eq!(client::post_json(house.addr(), "/v1/completions", completion("short")).status(), 400);
-    assert!(house.engine().requests().iter().all(|request| request.index_on_connection == 0));
+    // On the connection whose request was never finished a next one would be taken for its body.
+    client.send(post_bytes("/v1/completions", completion("short")));
+    assert_eq!(client.read_response_within(Duration::from_secs(3)).status(), 200);
+    assert_eq!(house.engine().request_connections().len(), 2);
 }
 
 #[test]
