@@ -48,6 +48,16 @@ struct Watched {
     watcher: Option<JoinHandle<()>>,
 }
 
+/// What a watcher needs for its next round.
+struct Look {
+    name: String,
+    target: Target,
+    endpoint: Arc<Endpoint>,
+    engine: EngineKind,
+    asks_models: bool,
+    policy: Arc<Policy>,
+}
+
 impl Drop for Watched {
     fn drop(&mut self) {
         if let Some(watcher) = &self.watcher {
@@ -193,15 +203,20 @@ impl Controller {
         }
     }
 
-    /// What a watcher needs for its next round.
-    fn look(&self, id: EndpointId) -> Option<(Target, Arc<Endpoint>, EngineKind, bool, Arc<Policy>)> {
+    fn look(&self, id: EndpointId) -> Option<Look> {
         let state = self.state.borrow();
         let watched = state.watched.iter().find(|watched| watched.endpoint.id() == id)?;
         let asks_models = watched.upstream.models.is_empty();
         let asks_engine = watched.upstream.engine == EngineKind::Unknown;
         let engine = if asks_engine { watched.engine } else { watched.upstream.engine };
-        let (target, endpoint) = (watched.target.clone(), Arc::clone(&watched.endpoint));
-        Some((target, endpoint, engine, asks_models, Arc::clone(&state.policy)))
+        Some(Look {
+            name: watched.upstream.name.clone(),
+            target: watched.target.clone(),
+            endpoint: Arc::clone(&watched.endpoint),
+            engine,
+            asks_models,
+            policy: Arc::clone(&state.policy),
+        })
     }
 
     fn learned(&self, id: EndpointId, engine: EngineKind, models: Option<Vec<Model>>) {
@@ -304,14 +319,8 @@ async fn watch(controller: Rc<Controller>, id: EndpointId) {
     let mut next = tokio::time::Instant::now();
     let mut learned_at: Option<Instant> = None;
     let mut first = true;
-    while let Some((target, endpoint, engine, asks_models, policy)) = controller.look(id) {
-        let name = match controller.shared.world.load().targets.iter().position(|target| target.id == id) {
-            Some(place) => {
-                controller.shared.world.load().upstreams.get(place).map(|upstream| upstream.name.clone())
-            }
-            None => None,
-        };
-        let name = name.unwrap_or_default();
+    while let Some(look) = controller.look(id) {
+        let Look { name, target, endpoint, engine, asks_models, policy } = look;
         let (pool, timeout) = (&controller.pool, policy.signal_timeout);
         let was_down = endpoint.health() == Health::Down;
         let round = async {
@@ -319,7 +328,7 @@ async fn watch(controller: Rc<Controller>, id: EndpointId) {
             if learned_at.is_none_or(|at| at.elapsed() >= RELEARN) || was_down {
                 if engine == EngineKind::Unknown || was_down {
                     let asked = probe::detect(pool, &target, timeout).await?;
-                    if controller.look(id).is_some_and(|(_, _, now, ..)| now == engine) {
+                    if controller.look(id).is_some_and(|now| now.engine == engine) {
                         engine = if asked == EngineKind::Unknown { engine } else { asked };
                     }
                 }

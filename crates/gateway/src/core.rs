@@ -20,15 +20,21 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access_log::LogBuffer;
+use crate::client::ClientStream;
 use crate::ledger::Ledger;
 use crate::local::LocalExecutor;
 use crate::service;
 use crate::settings::Notify;
 use crate::upstream::Pool;
-use crate::world::World;
+use crate::world::{LocalWorld, World};
 
 /// Housekeeping: idle connections, the log's rest, a changed world.
 const TICK: Duration = Duration::from_millis(250);
+
+/// Bytes read from a client at one time, at most: hyper begins with 8 KiB and doubles while reads fill it. Long
+/// prompts have 64 KB and more; one that comes in one read is one piece and is not copied. The limit on heads is
+/// checked by the service, since hyper has but this one number for both.
+const READ_AHEAD: usize = 256 * 1024;
 
 /// Shared by all cores and the control thread.
 pub struct Shared {
@@ -99,7 +105,7 @@ pub struct Core {
 /// This core's handle on the world: a plain counter is cheaper to copy than one that all cores write to.
 struct WorldCache {
     cache: arc_swap::Cache<Arc<ArcSwap<World>>, Arc<World>>,
-    local: Rc<Arc<World>>,
+    local: LocalWorld,
 }
 
 #[derive(Default)]
@@ -132,7 +138,7 @@ impl Core {
     }
 
     /// The endpoints and the rules as they are now.
-    pub fn world(&self) -> Rc<Arc<World>> {
+    pub fn world(&self) -> LocalWorld {
         let mut world = self.world.borrow_mut();
         let WorldCache { cache, local } = &mut *world;
         let current = cache.load();
@@ -247,13 +253,14 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream) {
             .timer(TokioTimer::new())
             .header_read_timeout(None)
             .max_headers(policy.header_count)
-            .max_buf_size(policy.header_bytes.max(8 * 1024));
+            .max_buf_size(READ_AHEAD.max(policy.header_bytes));
         builder.http2().timer(TokioTimer::new()).max_header_list_size(policy.header_bytes as u32);
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+        let client = ClientStream::new(stream);
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(client.clone()), service));
         let mut registered = false;
         let mut told = false;
         // A broken client connection is the client's business: its requests have been counted by their guards.
-        let _ = std::future::poll_fn(|cx| {
+        std::future::poll_fn(|cx| {
             if !registered {
                 registered = true;
                 core.connections.borrow_mut().wakers.insert(number, cx.waker().clone());
@@ -263,8 +270,8 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream) {
                 connection.as_mut().graceful_shutdown();
             }
             match Pin::new(&mut connection).poll(cx) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(ended) => Poll::Ready(ended),
+                Poll::Pending if client.poll_gone(cx) => Poll::Ready(()),
+                polled => polled.map(|_| ()),
             }
         })
         .await;

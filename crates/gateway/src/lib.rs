@@ -17,6 +17,7 @@
 mod accept;
 mod access_log;
 mod body;
+mod client;
 mod control;
 mod core;
 mod gateway;
@@ -30,6 +31,17 @@ mod settings;
 mod ticket;
 mod upstream;
 mod world;
+
+#[doc(hidden)]
+pub mod fuzzing {
+    //! What outside bytes reach first, for the fuzzer.
+
+    /// Reads an upstream's answer in pieces of `piece` bytes, head and body. Answers the body's length, if the
+    /// answer was whole.
+    pub fn upstream_answer(bytes: &[u8], piece: usize) -> Option<usize> {
+        crate::upstream::read_answer(bytes, piece)
+    }
+}
 
 pub use engines::EngineKind;
 pub use gateway::{Gateway, Observer, Snapshot, StartError};

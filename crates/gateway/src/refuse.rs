@@ -17,7 +17,8 @@ pub struct Refused {
     dialect: Dialect,
     status: u16,
     param: Option<&'static str>,
-    header: Option<(HeaderName, HeaderValue)>,
+    /// Boxed: most refusals have none, and every step of a request carries room for a refusal.
+    header: Option<Box<(HeaderName, HeaderValue)>>,
 }
 
 impl Refused {
@@ -39,7 +40,7 @@ impl Refused {
 
     /// Adds a header field.
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.header = Some((name, value));
+        self.header = Some(Box::new((name, value)));
         self
     }
 
@@ -56,8 +57,8 @@ impl Refused {
             StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some((name, value)) = &self.header {
-            headers.insert(name.clone(), value.clone());
+        if let Some(field) = &self.header {
+            headers.insert(field.0.clone(), field.1.clone());
         }
         response
     }

@@ -33,6 +33,12 @@ const MODELS_NAMED: usize = 20;
 
 /// Serves one request.
 pub async fn serve(core: Rc<Core>, request: Request<Incoming>) -> Response<ResponseBody> {
+    // Probes come every second for ever: they are answered before anything is counted or logged.
+    if matches!(*request.method(), Method::GET | Method::HEAD)
+        && let Some(response) = health(&core, request.uri().path())
+    {
+        return response.map(ResponseBody::Own);
+    }
     let started = Instant::now();
     let (parts, incoming) = request.into_parts();
     let id = parts.headers.get(X_REQUEST_ID).filter(|id| is_usable_id(id)).cloned();
@@ -85,6 +91,14 @@ async fn dispatch(ticket: &mut Ticket, headers: &HeaderMap, incoming: Incoming) 
         ));
     }
     let world = Rc::clone(ticket.world());
+    let size = head_size(ticket, headers);
+    if size > world.policy.header_bytes {
+        let message = format!(
+            "the request's line and fields have {size} bytes; the limit is {} (`limits.header_bytes`)",
+            world.policy.header_bytes
+        );
+        return Err(Refused::new(Dialect::OpenAi, 431, "head_too_large", message));
+    }
     let (method, uri) = (ticket.method().clone(), ticket.uri().clone());
     let path = uri.path();
     match api::route(method.as_str(), path) {
@@ -101,21 +115,26 @@ async fn dispatch(ticket: &mut Ticket, headers: &HeaderMap, incoming: Incoming) 
             Err(Refused::new(operation.dialect(), 405, "method_not_allowed", message)
                 .with_header(header::ALLOW, HeaderValue::from_static(allow)))
         }
-        Routed::Unknown => {
-            let probe = matches!(method, Method::GET | Method::HEAD);
-            match path {
-                "/livez" if probe => Ok(Outcome::Own(live())),
-                "/readyz" if probe => Ok(Outcome::Own(ready(ticket.core()))),
-                _ => match world.policy.extra_paths.iter().find(|extra| extra.covers(path)) {
-                    Some(extra) if extra.methods.contains(&method) => {
-                        pass_on(ticket, headers, incoming).await
-                    }
-                    Some(extra) => Err(wrong_extra_method(extra, path, &method)),
-                    None => Err(unknown_path(path)),
-                },
-            }
-        }
+        Routed::Unknown => match world.policy.extra_paths.iter().find(|extra| extra.covers(path)) {
+            Some(extra) if extra.methods.contains(&method) => pass_on(ticket, headers, incoming).await,
+            Some(extra) => Err(wrong_extra_method(extra, path, &method)),
+            None => Err(unknown_path(path)),
+        },
     }
+}
+
+fn health(core: &Core, path: &str) -> Option<Response<Bytes>> {
+    match path {
+        "/livez" => Some(live()),
+        "/readyz" => Some(ready(core)),
+        _ => None,
+    }
+}
+
+/// Bytes of a head in HTTP/1.1's form.
+fn head_size(ticket: &Ticket, headers: &HeaderMap) -> usize {
+    let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    ticket.path_and_query().len() + 16 + fields.sum::<usize>()
 }
 
 fn unknown_path(path: &str) -> Refused {

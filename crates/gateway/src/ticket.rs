@@ -2,7 +2,6 @@
 //! request, writes its log line and gives back its place at the endpoint.
 
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
@@ -15,7 +14,7 @@ use scheduling::{BLOCK_BYTES, Decision, InFlight};
 use crate::access_log::Line;
 use crate::core::Core;
 use crate::ledger::{CLIENT_GONE, NOWHERE, Recent};
-use crate::world::{ModelLabel, World};
+use crate::world::{LocalWorld, ModelLabel};
 
 /// Bytes of a token of text, about, where only text is known.
 const BYTES_PER_TOKEN: u64 = 4;
@@ -35,7 +34,7 @@ enum Watch {
 /// One request's record.
 pub struct Ticket {
     core: Rc<Core>,
-    world: Rc<Arc<World>>,
+    world: LocalWorld,
     started: Instant,
     id: HeaderValue,
     method: Method,
@@ -95,7 +94,7 @@ impl Ticket {
     }
 
     /// The endpoints and rules that apply to it: those at its beginning.
-    pub fn world(&self) -> &Rc<Arc<World>> {
+    pub fn world(&self) -> &LocalWorld {
         &self.world
     }
 

@@ -1,5 +1,6 @@
 //! What all cores share and none of them changes: the endpoints and the rules, replaced whole.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -34,6 +35,11 @@ pub struct World {
     /// Each model's object as its engine gave it, sorted by id.
     pub model_objects: Vec<(Box<str>, Bytes)>,
 }
+
+/// One core's handle on the world. Each request keeps one; counting them on the [`Arc`] would make all cores
+/// write to one cache line twice for every request.
+#[allow(clippy::redundant_allocation)]
+pub type LocalWorld = Rc<Arc<World>>;
 
 /// A model's number in metrics. Unlike a [`ModelId`] it stays the same when the fleet changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

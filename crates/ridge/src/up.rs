@@ -145,7 +145,7 @@ impl Simulated {
 fn simulate(count: u16, upstreams: &mut Vec<Upstream>, notes: &mut Vec<String>) -> Result<Simulated, String> {
     let options = sim_server::SimOptions {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        replicas: count.into(),
+        replicas: count,
         ..sim_server::SimOptions::default()
     };
     let (stop, stopped) = tokio::sync::oneshot::channel();

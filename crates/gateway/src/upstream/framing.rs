@@ -228,10 +228,13 @@ fn parse_trailers(section: &[u8]) -> Result<Option<HeaderMap>, FramingError> {
 mod tests {
     use super::*;
 
+    /// Body, what follows it, whether it is complete, trailers.
+    type Read = (Vec<u8>, Vec<u8>, bool, Option<HeaderMap>);
+
     fn decode_pieces<'a>(
         framing: &mut Framing,
         pieces: impl Iterator<Item = &'a [u8]>,
-    ) -> Result<(Vec<u8>, Vec<u8>, bool, Option<HeaderMap>), FramingError> {
+    ) -> Result<Read, FramingError> {
         let (mut body, mut rest, mut done, mut trailers) = (Vec::new(), Vec::new(), false, None);
         for piece in pieces {
             if done {

@@ -165,10 +165,10 @@ fn parse_length(value: &[u8]) -> Option<u64> {
 
 /// The client's fields that go on to an upstream: end-to-end ones only, without those that the gateway
 /// writes itself. `replace_authorization` leaves the client's credentials out.
-pub fn forwarded<'a>(
-    headers: &'a HeaderMap,
+pub fn forwarded(
+    headers: &HeaderMap,
     replace_authorization: bool,
-) -> impl Iterator<Item = (&'a HeaderName, &'a HeaderValue)> {
+) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
     // Almost always there is no Connection field, or one that says keep-alive or close.
     let named: Vec<&[u8]> = headers
         .get_all(header::CONNECTION)

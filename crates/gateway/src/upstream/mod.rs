@@ -203,3 +203,25 @@ pub async fn send(
     };
     Ok(Answer { status: answer.status, headers: answer.headers, body })
 }
+
+/// Reads an answer from memory, in pieces: what a connection does, without one.
+pub fn read_answer(bytes: &[u8], piece: usize) -> Option<usize> {
+    let mut head = None;
+    for end in (0..bytes.len()).step_by(piece.max(1)).chain([bytes.len()]) {
+        head = head::parse_response(&bytes[..end], &Method::POST).ok()?;
+        if head.is_some() {
+            break;
+        }
+    }
+    let head = head?;
+    let Some(mut framing) = head.framing else { return Some(0) };
+    let mut length = 0;
+    for input in bytes[head.length..].chunks(piece.max(1)) {
+        let decoded = framing.decode(input).ok()?;
+        length += decoded.data.len();
+        if decoded.done {
+            return Some(length);
+        }
+    }
+    framing.ends_at_close().then_some(length)
+}

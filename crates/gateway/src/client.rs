@@ -1,0 +1,71 @@
+//! A client's socket, lent to hyper and watched beside it.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+
+/// A handle on a client's socket.
+#[derive(Clone, Debug)]
+pub struct ClientStream {
+    stream: Rc<RefCell<TcpStream>>,
+}
+
+impl ClientStream {
+    /// A first handle.
+    pub fn new(stream: TcpStream) -> Self {
+        Self { stream: Rc::new(RefCell::new(stream)) }
+    }
+
+    /// Whether the client has closed its side, though nobody has read that far: hyper stops reading when it
+    /// holds the beginning of a next request, and would not see the client go while this one is answered.
+    pub fn poll_gone(&self, cx: &mut Context<'_>) -> bool {
+        let stream = self.stream.borrow();
+        if stream.poll_read_ready(cx).is_pending() {
+            return false; // hyper has read all there is, and this task is woken when more comes
+        }
+        let ready = pin!(stream.ready(Interest::READABLE));
+        matches!(ready.poll(cx), Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+}
+
+impl AsyncRead for ClientStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for ClientStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.stream.borrow_mut()).poll_shutdown(cx)
+    }
+}
