@@ -18,6 +18,15 @@ fn main() {
         row(&format!("body: {name}"), &body, 1, budget, scan);
     }
 
+    for (name, texts) in gateway_bodies() {
+        let mut turn = 0;
+        row(&format!("64 bodies: {name}"), &texts[0], 1, budget, || {
+            turn = (turn + 1) % texts.len();
+            _ = black_box(scan_json(Operation::ChatCompletions, black_box(&texts[turn])));
+        });
+        assert!(texts.iter().all(|body| scan_json(Operation::ChatCompletions, body).is_ok()), "{name}");
+    }
+
     let answer = format!(
         r#"{{"id":"x","choices":[{{"message":{{"role":"assistant","content":"{}"}}}}],"usage":{{"prompt_tokens":9,"completion_tokens":900}}}}"#,
         prose(4000, 90)
@@ -102,6 +111,63 @@ fn bodies() -> Vec<(&'static str, Operation, Vec<u8>)> {
             format!(r#"{{"token_ids":[{}]}}"#, ids.join(", ")).into(),
         ),
     ]
+}
+
+/// As a gateway meets them: each body another one of 64 KB, so that none is in the nearest caches.
+fn gateway_bodies() -> Vec<(&'static str, Vec<Vec<u8>>)> {
+    let chat = |write: &dyn Fn(u64) -> String| -> Vec<Vec<u8>> {
+        let body = |n| {
+            let user = write(n);
+            format!(
+                r#"{{"model":"m","messages":[{{"role":"user","content":"{user}"}}],"max_tokens":64,"temperature":0.7,"stream":true,"user":"u-{n}"}}"#
+            )
+            .into_bytes()
+        };
+        (0..64).map(body).collect()
+    };
+    let ascii = |text: String| text.replace('ü', "ue").replace('ï', "i");
+    let spelled = |text: String| -> String {
+        let spell = |c: char| if c.is_ascii() { c.to_string() } else { format!("\\u{:04x}", c as u32) };
+        text.chars().map(spell).collect()
+    };
+    let korean = |n: u64| "안녕하세요 라우터가 요청을 읽습니다\\n".repeat(600 + n as usize % 8);
+    vec![
+        ("mixed words", chat(&|n| words(n, 64_000))),
+        ("words in ASCII", chat(&|n| ascii(words(n, 64_000)))),
+        ("Korean as \\u", chat(&|n| spelled(korean(n)))),
+    ]
+}
+
+/// Words of which some have a letter outside ASCII, some are in quotes; a sentence ends with a line.
+fn words(seed: u64, bytes: usize) -> String {
+    const WORDS: [&str; 16] = [
+        "the",
+        "router",
+        "reads",
+        "a",
+        "body",
+        "once",
+        "naïve",
+        "because",
+        "memory",
+        "is",
+        "slower",
+        "than",
+        "für",
+        "caches",
+        "are",
+        "\\\"quoted\\\"",
+    ];
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut text = String::new();
+    while text.len() < bytes {
+        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        // Every other word is from the plain half.
+        let among = if random >> 60 & 1 == 0 { 6 } else { 16 };
+        text += WORDS[(random >> 33) as usize % among];
+        text += if (random >> 40).is_multiple_of(23) { ".\\n" } else { " " };
+    }
+    text
 }
 
 fn tool(index: usize) -> String {

@@ -1,5 +1,39 @@
 //! What needs no look at single bytes: where a string ends, and runs of token ids.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
+#[inline(always)]
+pub(crate) fn after_space(body: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\n' | b'\r' | b'\t') = body.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// The place after a string of at most 15 bytes that has no escapes, and in which, if `ASCII`, every byte is ASCII.
+/// `start` is its first byte.
+#[inline(always)]
+pub(crate) fn after_short_text<const ASCII: bool>(body: &[u8], start: usize) -> Option<usize> {
+    let block = body.get(start..)?.first_chunk::<16>()?;
+    let specials = special_mask(block);
+    let len = specials.trailing_zeros() as usize;
+    let inside = specials.wrapping_sub(1) & !specials;
+    let is_plain = body.get(start + len) == Some(&b'"') && (!ASCII || high_mask(block) & inside == 0);
+    (len < 16 && is_plain).then_some(start + len + 1)
+}
+
+/// Where a string ends, if nothing in it is wrong: the place after its closing quote, and whether it has escapes.
+/// `start` is its first byte. Checks that it is UTF-8 if `UTF8`. `None` if something is wrong, or if this
+/// machine has no fast way: then the exact way has to tell.
+#[inline]
+pub(crate) fn after_text<const UTF8: bool>(body: &[u8], start: usize) -> Option<(usize, bool)> {
+    #[cfg(target_arch = "x86_64")]
+    return avx2::after_text::<UTF8>(body, start);
+    #[cfg(not(target_arch = "x86_64"))]
+    return None;
+}
+
 /// First byte at or after `from` that is a quote, a backslash or a control character; `body.len()` if none is.
 #[inline]
 pub(crate) fn next_special(body: &[u8], from: usize) -> usize {
@@ -32,18 +66,34 @@ fn is_special(byte: u8) -> bool {
     byte == b'"' || byte == b'\\' || byte < 0x20
 }
 
-/// Length of the whole elements, with their commas, that `block` starts with if they are plain integers separated by
-/// `,` or `, `. `None` if it does not start with one, or anything is not to be judged here.
+/// Steps over elements of an array of token ids, whole ones with their commas, as many as it can take in blocks. Gives
+/// the place where an element has to start; what it cannot judge it leaves to the slow way.
 #[inline]
-pub(crate) fn integers(block: &[u8; 64]) -> Option<usize> {
-    let (mut digits, mut zeros, mut commas, mut spaces) = (0_u64, 0_u64, 0_u64, 0_u64);
-    for (index, quarter) in block.as_chunks::<16>().0.iter().enumerate() {
-        let classes = classes(quarter);
-        digits |= u64::from(classes.digits) << (16 * index);
-        zeros |= u64::from(classes.zeros) << (16 * index);
-        commas |= u64::from(classes.commas) << (16 * index);
-        spaces |= u64::from(classes.spaces) << (16 * index);
+pub(crate) fn after_integers(body: &[u8], at: usize) -> usize {
+    if !body.get(at).is_some_and(u8::is_ascii_digit) {
+        return at;
     }
+    #[cfg(target_arch = "x86_64")]
+    if let Some(at) = avx2::after_integers(body, at) {
+        return at;
+    }
+    after_integers_in_blocks(body, at)
+}
+
+#[inline(never)]
+fn after_integers_in_blocks(body: &[u8], mut at: usize) -> usize {
+    while let Some(block) = body.get(at..).and_then(<[u8]>::first_chunk::<64>) {
+        let Some(len) = integers_in(&classes_64(block)) else { break };
+        at = after_space(body, at + len);
+    }
+    at
+}
+
+/// Length of the whole elements, with their commas, that a block starts with if they are plain integers separated by
+/// `,` or `, `. `None` if it does not start with one, or anything is not to be judged here.
+#[inline(always)]
+fn integers_in(block: &Classes) -> Option<usize> {
+    let Classes { digits, zeros, commas, spaces } = *block;
     // Up to the last comma before the first byte of another kind.
     let other = !(digits | commas | spaces);
     let run = other.wrapping_sub(1) & !other;
@@ -57,20 +107,33 @@ pub(crate) fn integers(block: &[u8; 64]) -> Option<usize> {
     is_plain.then_some(last as usize + 1)
 }
 
+#[inline]
+fn classes_64(block: &[u8; 64]) -> Classes {
+    let mut all = Classes::default();
+    for (index, quarter) in block.as_chunks::<16>().0.iter().enumerate() {
+        let Classes { digits, zeros, commas, spaces } = classes(quarter);
+        all.digits |= digits << (16 * index);
+        all.zeros |= zeros << (16 * index);
+        all.commas |= commas << (16 * index);
+        all.spaces |= spaces << (16 * index);
+    }
+    all
+}
+
 /// One bit per byte, lowest first.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Classes {
-    digits: u16,
-    zeros: u16,
-    commas: u16,
-    spaces: u16,
+    digits: u64,
+    zeros: u64,
+    commas: u64,
+    spaces: u64,
 }
 
 #[cfg(target_arch = "x86_64")]
-use sse2::{classes, special_mask};
+use sse2::{classes, high_mask, special_mask};
 
 #[cfg(not(target_arch = "x86_64"))]
-use portable::{classes, special_mask};
+use portable::{classes, high_mask, special_mask};
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)] // Half the time of a whole scan, see `examples/scan_speed.rs`; no pointers are involved.
@@ -87,6 +150,13 @@ mod sse2 {
     pub(super) fn special_mask(block: &[u8; 16]) -> u32 {
         // SAFETY: SSE2 is part of x86_64, so every machine that runs this has it.
         unsafe { special(block) }
+    }
+
+    /// One bit per byte outside ASCII, lowest first.
+    #[inline]
+    pub(super) fn high_mask(block: &[u8; 16]) -> u32 {
+        // SAFETY: as above.
+        unsafe { _mm_movemask_epi8(load(block)) as u32 }
     }
 
     #[inline]
@@ -125,7 +195,7 @@ mod sse2 {
         let bytes = load(block);
         let value = _mm_sub_epi8(bytes, _mm_set1_epi8(b'0' as i8));
         let is_digit = _mm_cmpeq_epi8(_mm_min_epu8(value, _mm_set1_epi8(9)), value);
-        let mask = |lanes| _mm_movemask_epi8(lanes) as u16;
+        let mask = |lanes| u64::from(_mm_movemask_epi8(lanes) as u16);
         Classes {
             digits: mask(is_digit),
             zeros: mask(equal(bytes, b'0')),
@@ -163,18 +233,25 @@ mod portable {
         mask(block, |word| below(word, 0x20) | equal(word, b'"') | equal(word, b'\\')).into()
     }
 
+    pub(super) fn high_mask(block: &[u8; 16]) -> u32 {
+        mask(block, |word| word & HIGH).into()
+    }
+
     pub(super) fn classes(block: &[u8; 16]) -> Classes {
+        let mask = |find: fn(u64) -> u64| u64::from(mask(block, find));
         Classes {
-            digits: mask(block, |word| below(word, b'9' + 1) & !below(word, b'0')),
-            zeros: mask(block, |word| equal(word, b'0')),
-            commas: mask(block, |word| equal(word, b',')),
-            spaces: mask(block, |word| equal(word, b' ')),
+            digits: mask(|word| below(word, b'9' + 1) & !below(word, b'0')),
+            zeros: mask(|word| equal(word, b'0')),
+            commas: mask(|word| equal(word, b',')),
+            spaces: mask(|word| equal(word, b' ')),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -187,6 +264,7 @@ mod tests {
                     let expected = u32::from(is_special(byte)) << lane;
                     assert_eq!(special_mask(&block), expected, "{byte:#x} in {filler:#x}");
                     assert_eq!(portable::special_mask(&block), expected, "{byte:#x} in {filler:#x}");
+                    assert_eq!(high_mask(&block), portable::high_mask(&block), "{byte:#x} in {filler:#x}");
                     assert_eq!(classes(&block), portable::classes(&block), "{byte:#x} in {filler:#x}");
                 }
             }
@@ -213,7 +291,7 @@ mod tests {
         let run = |text: &str| {
             let mut block = [b']'; 64];
             block[..text.len()].copy_from_slice(text.as_bytes());
-            integers(&block)
+            integers_in(&classes_64(&block))
         };
         assert_eq!(run("1,23,456"), Some(5));
         assert_eq!(run("0, 10, 7"), Some(6));
@@ -222,6 +300,22 @@ mod tests {
         assert_eq!(run(&"7,".repeat(32)), Some(64));
         for slow in ["1", "", ",1,", " 1,", "01,2,", "1,00,2,", "1,,2,", "1 ,2,", "1,  2,3,", "x,1,"] {
             assert_eq!(run(slow), None, "{slow}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn integers_end_in_the_same_place(
+            numbers in proptest::collection::vec("0|[1-9][0-9]{0,6}|[1-9]|[1-9][0-9]{60,70}|-1|0[0-9]| ?", 0..60),
+            separator in proptest::sample::select(&[",", ", ", " ,", ",  ", ",\n"][..]),
+        ) {
+            let body = numbers.join(separator);
+            prop_assert_eq!(after_integers(body.as_bytes(), 0), match body.as_bytes() {
+                [b'0'..=b'9', ..] => after_integers_in_blocks(body.as_bytes(), 0),
+                _ => 0,
+            });
         }
     }
 }

@@ -3,7 +3,8 @@
 mod skip;
 mod unescape;
 
-use skip::{after_colon, after_space, after_string, after_value, fault};
+use crate::blocks::after_space;
+use skip::{after_colon, after_string, after_value, fault};
 pub(crate) use unescape::{unescape, unescape_or};
 
 /// Deepest nesting of objects and arrays that is read, the outermost one included.
@@ -25,6 +26,7 @@ pub(crate) enum FaultKind {
     Literal,
     Number,
     ControlInString,
+    NotUtf8,
     Escape,
     KeyExpected,
     ColonExpected,
@@ -42,6 +44,7 @@ impl FaultKind {
             FaultKind::Literal => "has a word that is not true, false or null",
             FaultKind::Number => "has a number that JSON does not allow",
             FaultKind::ControlInString => "has a raw control character in a string; write it as \\u00XX",
+            FaultKind::NotUtf8 => "has a string that is not UTF-8",
             FaultKind::Escape => "has a backslash escape that JSON does not know",
             FaultKind::KeyExpected => "needs a key in double quotes here",
             FaultKind::ColonExpected => "needs a colon after the key",
@@ -63,15 +66,16 @@ pub(crate) struct RawString {
     pub has_escapes: bool,
 }
 
-/// A place in `body`, moved forward value by value.
-pub(crate) struct Cursor<'b> {
+/// A place in `body`, moved forward value by value. If `UTF8`, strings have to be UTF-8; what is not in strings is ASCII
+/// by the grammar.
+pub(crate) struct Cursor<'b, const UTF8: bool = true> {
     pub body: &'b [u8],
     pub at: usize,
 }
 
 type Step<T = ()> = Result<T, Fault>;
 
-impl<'b> Cursor<'b> {
+impl<'b, const UTF8: bool> Cursor<'b, UTF8> {
     pub(crate) fn new(body: &'b [u8]) -> Self {
         Cursor { body, at: 0 }
     }
@@ -95,7 +99,7 @@ impl<'b> Cursor<'b> {
     #[inline]
     pub(crate) fn string(&mut self) -> Step<RawString> {
         let start = self.at + 1;
-        let (after, has_escapes) = after_string(self.body, self.at)?;
+        let (after, has_escapes) = after_string::<UTF8>(self.body, self.at)?;
         self.at = after;
         Ok(RawString { start, end: after - 1, has_escapes })
     }
@@ -114,7 +118,7 @@ impl<'b> Cursor<'b> {
     /// Steps over a value that is inside `depth` objects and arrays.
     #[inline]
     pub(crate) fn skip_value(&mut self, depth: u32) -> Step {
-        self.at = after_value(self.body, self.at, depth)?;
+        self.at = after_value::<UTF8>(self.body, self.at, depth)?;
         Ok(())
     }
 
@@ -172,7 +176,7 @@ mod tests {
     use super::*;
 
     fn check(text: &str) -> Result<(), FaultKind> {
-        let mut cursor = Cursor::new(text.as_bytes());
+        let mut cursor = Cursor::<true>::new(text.as_bytes());
         cursor.skip_space();
         cursor.skip_value(0).and_then(|()| cursor.end()).map_err(|fault| fault.kind)
     }

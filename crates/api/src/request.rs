@@ -192,14 +192,7 @@ pub fn scan_json(operation: Operation, body: &[u8]) -> Result<RequestFields, Bod
             "the body is empty: this call needs a JSON object; send one with content-length or chunked";
         return Err(BodyError::whole(BodyCode::EmptyBody, message));
     }
-    if simdutf8::basic::from_utf8(body).is_err() {
-        let at = std::str::from_utf8(body).err().map_or(0, |e| e.valid_up_to());
-        let byte = body.get(at).copied().unwrap_or_default();
-        let what =
-            format!("the body has byte 0x{byte:02x} where UTF-8 does not allow it; send JSON as UTF-8");
-        return Err(BodyError::at(body, at, BodyCode::InvalidUtf8, what));
-    }
-    scan(operation, body).map_err(|stop| explain(body, stop))
+    scan(operation, body).map_err(|stop| refuse(body, stop))
 }
 
 /// Scans a body as what the call and its `content-type` say it is: a form where the call takes one and the header
@@ -230,7 +223,7 @@ fn scan(operation: Operation, body: &[u8]) -> Result<RequestFields, Stop> {
     // By rank: the first that is present counts.
     let mut max_tokens = [None; 5];
 
-    let mut cursor = Cursor::new(body);
+    let mut cursor = Cursor::<true>::new(body);
     cursor.skip_space();
     if cursor.peek() != Some(b'{') {
         return Err(top_level_stop(&cursor));
@@ -297,7 +290,7 @@ fn key_bytes(body: &[u8], raw: RawString, folds_case: bool) -> Cow<'_, [u8]> {
 }
 
 fn top_level_stop(cursor: &Cursor<'_>) -> Stop {
-    let mut rest = Cursor { body: cursor.body, at: cursor.at };
+    let mut rest = Cursor::<true> { body: cursor.body, at: cursor.at };
     match rest.skip_value(0).and_then(|()| rest.end()) {
         Err(fault) => Stop::Json(fault),
         Ok(()) => Stop::Type { key: "", wanted: "an object", at: cursor.at },
@@ -375,7 +368,16 @@ impl Cursor<'_> {
     }
 }
 
+/// A body that is not UTF-8 is told so, whatever else is wrong with it: bytes in another encoding look like many a fault.
 #[cold]
+fn refuse(body: &[u8], stop: Stop) -> BodyError {
+    let Err(fault) = std::str::from_utf8(body) else { return explain(body, stop) };
+    let at = fault.valid_up_to();
+    let byte = body.get(at).copied().unwrap_or_default();
+    let what = format!("the body has byte 0x{byte:02x} where UTF-8 does not allow it; send JSON as UTF-8");
+    BodyError::at(body, at, BodyCode::InvalidUtf8, what)
+}
+
 fn explain(body: &[u8], stop: Stop) -> BodyError {
     match stop {
         Stop::Json(Fault { at, kind: FaultKind::TooDeep }) => {

@@ -44,7 +44,8 @@ pub(crate) struct Counts {
 impl Counts {
     /// Takes over what `json` reports; nothing if it is not whole.
     pub(crate) fn read(&mut self, json: &[u8]) {
-        let mut cursor = Cursor::new(json);
+        // That text is UTF-8 is the client's to check: it is passed on as it is.
+        let mut cursor = Cursor::<false>::new(json);
         let mut news = Counts::default();
         cursor.skip_space();
         let whole = match cursor.peek() {
@@ -97,7 +98,7 @@ impl Counts {
     }
 }
 
-impl Cursor<'_> {
+impl Cursor<'_, false> {
     fn answers(&mut self, counts: &mut Counts) -> Result<(), Fault> {
         loop {
             self.at += 1;

@@ -2,7 +2,9 @@
 //! it, so that the place stays in a register.
 
 use super::{Fault, FaultKind, MAX_DEPTH, Step};
-use crate::blocks::{integers, next_special, special_mask_64};
+use crate::blocks::{
+    after_integers, after_short_text, after_space, after_text, next_special, special_mask_64,
+};
 
 #[cold]
 #[inline(never)]
@@ -11,27 +13,35 @@ pub(super) fn fault<T>(body: &[u8], at: usize, kind: FaultKind) -> Step<T> {
     Err(Fault { at, kind })
 }
 
+/// The place after the string, and whether it has escapes. Checks that it is UTF-8 if `UTF8`.
 #[inline(always)]
-pub(super) fn after_space(body: &[u8], mut at: usize) -> usize {
-    while let Some(b' ' | b'\n' | b'\r' | b'\t') = body.get(at) {
-        at += 1;
+pub(super) fn after_string<const UTF8: bool>(body: &[u8], quote: usize) -> Step<(usize, bool)> {
+    match after_short_text::<UTF8>(body, quote + 1) {
+        Some(after) => Ok((after, false)),
+        None => after_long_string::<UTF8>(body, quote + 1),
     }
-    at
 }
 
-/// The place after the string, and whether it has escapes.
-#[inline(always)]
-pub(super) fn after_string(body: &[u8], quote: usize) -> Step<(usize, bool)> {
-    let at = next_special(body, quote + 1);
-    if body.get(at) == Some(&b'"') {
-        return Ok((at + 1, false));
+#[inline(never)]
+fn after_long_string<const UTF8: bool>(body: &[u8], start: usize) -> Step<(usize, bool)> {
+    match after_text::<UTF8>(body, start) {
+        Some(end) => Ok(end),
+        None => after_any_string::<UTF8>(body, start),
     }
-    let at = after_long_string(body, at)?;
-    Ok((at, true))
 }
 
-/// The rest of a string from its first escape.
-fn after_long_string(body: &[u8], mut at: usize) -> Step<usize> {
+/// The exact way: finds what is wrong and where.
+fn after_any_string<const UTF8: bool>(body: &[u8], start: usize) -> Step<(usize, bool)> {
+    let first = next_special(body, start);
+    let after = after_specials(body, first)?;
+    if UTF8 && simdutf8::basic::from_utf8(&body[start..after - 1]).is_err() {
+        return fault(body, start, FaultKind::NotUtf8);
+    }
+    Ok((after, first + 1 < after))
+}
+
+/// The rest of a string from its first escape, or from its end.
+fn after_specials(body: &[u8], mut at: usize) -> Step<usize> {
     // Where there is one escape there are more: their places are found for a block at once.
     'blocks: while let Some(block) = body.get(at..).and_then(<[u8]>::first_chunk::<64>) {
         let mut specials = special_mask_64(block);
@@ -72,11 +82,11 @@ fn after_escape(body: &[u8], at: usize) -> Step<usize> {
 }
 
 #[inline(always)]
-fn after_key(body: &[u8], at: usize) -> Step<usize> {
+fn after_key<const UTF8: bool>(body: &[u8], at: usize) -> Step<usize> {
     if body.get(at) != Some(&b'"') {
         return fault(body, at, FaultKind::KeyExpected);
     }
-    let (at, _) = after_string(body, at)?;
+    let (at, _) = after_string::<UTF8>(body, at)?;
     after_colon(body, at)
 }
 
@@ -132,11 +142,11 @@ fn after_number(body: &[u8], mut at: usize) -> Step<usize> {
 /// The place after the value at `at`, which is inside `depth` objects and arrays.
 ///
 /// Iterative: whether each open bracket is an object is one bit of `open`, the innermost lowest.
-pub(super) fn after_value(body: &[u8], mut at: usize, depth: u32) -> Step<usize> {
+pub(super) fn after_value<const UTF8: bool>(body: &[u8], mut at: usize, depth: u32) -> Step<usize> {
     let (mut open, mut level) = (0_u128, depth);
     loop {
         match body.get(at) {
-            Some(b'"') => at = after_string(body, at)?.0,
+            Some(b'"') => at = after_string::<UTF8>(body, at)?.0,
             Some(bracket @ (b'{' | b'[')) => {
                 if level >= MAX_DEPTH {
                     return fault(body, at, FaultKind::TooDeep);
@@ -149,7 +159,7 @@ pub(super) fn after_value(body: &[u8], mut at: usize, depth: u32) -> Step<usize>
                 } else {
                     open = open << 1 | u128::from(is_object);
                     level += 1;
-                    at = if is_object { after_key(body, at)? } else { after_integers(body, at) };
+                    at = if is_object { after_key::<UTF8>(body, at)? } else { after_integers(body, at) };
                     continue;
                 }
             }
@@ -169,7 +179,7 @@ pub(super) fn after_value(body: &[u8], mut at: usize, depth: u32) -> Step<usize>
                 Some(b',') => {
                     at = after_space(body, at + 1);
                     if in_object {
-                        at = after_key(body, at)?;
+                        at = after_key::<UTF8>(body, at)?;
                     }
                     break;
                 }
@@ -185,18 +195,5 @@ pub(super) fn after_value(body: &[u8], mut at: usize, depth: u32) -> Step<usize>
     }
 }
 
-/// Steps over elements of an array of token ids, whole ones with their commas, as many as it can take in blocks.
-/// Gives the place where an element has to start; what it cannot judge it leaves to the slow way.
-#[inline]
-fn after_integers(body: &[u8], at: usize) -> usize {
-    if body.get(at).is_some_and(u8::is_ascii_digit) { after_integer_blocks(body, at) } else { at }
-}
-
-#[inline(never)]
-fn after_integer_blocks(body: &[u8], mut at: usize) -> usize {
-    while let Some(block) = body.get(at..).and_then(<[u8]>::first_chunk::<64>) {
-        let Some(len) = integers(block) else { break };
-        at = after_space(body, at + len);
-    }
-    at
-}
+#[cfg(test)]
+mod tests;
