@@ -64,21 +64,21 @@ pub fn parse_response(input: &[u8], method: &Method) -> Result<Option<ResponseHe
     let (mut chunked, mut coded) = (false, false);
     let mut content_length: Option<u64> = None;
     let (mut close, mut keep) = (false, false);
-    let mut dropped_by_name: Vec<HeaderName> = Vec::new();
+    // What `Connection` names must be known before the fields, which it may follow.
+    let mut named: Vec<&[u8]> = Vec::new();
+    for field in response.headers.iter().filter(|field| field.name.eq_ignore_ascii_case("connection")) {
+        for token in tokens(field.value) {
+            if token.eq_ignore_ascii_case(b"close") {
+                close = true;
+            } else if token.eq_ignore_ascii_case(b"keep-alive") {
+                keep = true;
+            } else {
+                named.push(token);
+            }
+        }
+    }
     for field in response.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::NotHttp)?;
-        if name == header::CONNECTION {
-            for token in tokens(field.value) {
-                if token.eq_ignore_ascii_case(b"close") {
-                    close = true;
-                } else if token.eq_ignore_ascii_case(b"keep-alive") {
-                    keep = true;
-                } else if let Ok(name) = HeaderName::from_bytes(token) {
-                    dropped_by_name.push(name);
-                }
-            }
-            continue;
-        }
         if name == header::TRANSFER_ENCODING {
             for token in tokens(field.value) {
                 coded = true;
@@ -96,16 +96,14 @@ pub fn parse_response(input: &[u8], method: &Method) -> Result<Option<ResponseHe
             }
             continue; // the same again: once is enough
         }
-        if is_hop_by_hop(&name) {
+        if is_hop_by_hop(&name) || named.iter().any(|token| token.eq_ignore_ascii_case(field.name.as_bytes()))
+        {
             continue;
         }
         let start = field.value.as_ptr() as usize - base;
         let value = block.slice(start..start + field.value.len());
         let value = HeaderValue::from_maybe_shared(value).map_err(|_| HeadError::NotHttp)?;
         headers.append(name, value);
-    }
-    for name in dropped_by_name {
-        headers.remove(name);
     }
     let bodyless = method == Method::HEAD
         || status.is_informational()
