@@ -68,14 +68,7 @@ impl Figures {
     }
 
     /// One proxy's figure divided by another's, round by round: what changes on the machine between rounds hits both.
-    ///
-    /// An added latency is a small difference of two large figures, in one round perhaps below zero; there it is the
-    /// ratio of the medians.
     pub fn ratio(&self, case: &str, metric: &str, of: Peer, to: Peer) -> Option<Spread> {
-        if metric.starts_with("added_") {
-            let (of, to) = (self.spread(case, metric, of)?.median, self.spread(case, metric, to)?.median);
-            return if to > 0.0 { spread(&[of / to]) } else { None };
-        }
         let pairs = self.of(case, metric, of).iter().zip(self.of(case, metric, to));
         spread(&pairs.filter(|(_, to)| **to > 0.0).map(|(of, to)| of / to).collect::<Vec<_>>())
     }
@@ -153,17 +146,6 @@ mod tests {
         let rows = figures.rows();
         assert_eq!(rows.len(), 1);
         assert_eq!((rows[0].ridge, rows[0].peer, rows[0].ratio), (Some(15.0), 20.0, Some(0.5)));
-    }
-
-    #[test]
-    fn added_latency_is_compared_by_medians() {
-        let mut figures = Figures::default();
-        for (ridge, nginx) in [(120.0, 100.0), (110.0, -50.0), (90.0, 110.0)] {
-            figures.add("half-load", "added_latency_p99_us", Peer::Ridge, ridge);
-            figures.add("half-load", "added_latency_p99_us", Peer::Nginx, nginx);
-        }
-        let ratio = figures.ratio("half-load", "added_latency_p99_us", Peer::Ridge, Peer::Nginx).unwrap();
-        assert!((ratio.median - 1.1).abs() < 1e-9, "{ratio:?}");
     }
 
     #[test]

@@ -188,7 +188,7 @@ pub fn sample(target: SocketAddr, kind: Kind, variant: usize) -> (Vec<u8>, Vec<u
 fn due_answer(kind: Kind, variant: usize) -> Vec<u8> {
     match kind {
         Kind::Json2k | Kind::Json64k => traffic::json_answer(kind, variant),
-        Kind::Burst | Kind::Paced => traffic::events(kind, variant).concat(),
+        Kind::Burst | Kind::Flushed | Kind::Paced => traffic::events(kind, variant).concat(),
         Kind::Stamped => Vec::new(),
     }
 }

@@ -90,7 +90,7 @@ fn answer_writes(kind: Kind, variant: usize) -> Vec<Vec<u8>> {
             vec![whole("200 OK", "application/json", &traffic::json_answer(kind, variant))]
         }
         Kind::Burst => vec![stream_writes(traffic::events(kind, variant)).concat()],
-        Kind::Paced => stream_writes(traffic::events(kind, variant)),
+        Kind::Flushed | Kind::Paced => stream_writes(traffic::events(kind, variant)),
         Kind::Stamped => Vec::new(),
     }
 }
@@ -260,7 +260,7 @@ async fn answer(stream: &mut TcpStream, engines: &Engines, head: &Head, body: &[
     }
     let begin = tokio::time::Instant::now();
     for (n, bytes) in engines.answers[index].iter().enumerate() {
-        if n > 0 {
+        if n > 0 && kind == Kind::Paced {
             tokio::time::sleep_until(begin + Duration::from_millis(n as u64 * CHUNK_PAUSE_MS)).await;
         }
         stream.write_all(bytes).await?;

@@ -42,6 +42,7 @@ pub struct Session {
     /// The first engine's address.
     pub engines: SocketAddr,
     _mock: OwnChild,
+    _priority: Option<Priority>,
 }
 
 impl Session {
@@ -53,10 +54,7 @@ impl Session {
         engines: u16,
         metrics_bytes: usize,
     ) -> io::Result<Self> {
-        if common.nice != 0 {
-            rustix::process::setpriority_process(None, common.nice)
-                .map_err(|error| io::Error::other(format!("--nice {}: {error}", common.nice)))?;
-        }
+        let priority = Priority::set(common.nice)?;
         let target = target_dir()?;
         let first_proxy = common.base_port + engines;
         let setup = Setup {
@@ -92,7 +90,7 @@ impl Session {
             eprintln!("starting {}", peer.name());
             running.push(peers::start(peer, first_proxy + 2 * n as u16, &setup)?);
         }
-        Ok(Self { running, engines: setup.engines[0], _mock: mock })
+        Ok(Self { running, engines: setup.engines[0], _mock: mock, _priority: priority })
     }
 
     /// An error if one of the peers is missing; nothing is started.
@@ -107,6 +105,41 @@ impl Session {
             .map(|running| format!("{} {}", running.peer.name(), running.version))
             .collect::<Vec<_>>()
             .join(", ")
+    }
+}
+
+/// The priority of the bench and its children; the terminal session's own comes back when this is dropped.
+///
+/// Where the kernel groups processes by session (autogroup), priorities only count within the session, and the session
+/// as a whole needs one to stand against other work.
+struct Priority {
+    session_before: Option<String>,
+}
+
+const SESSION_PRIORITY: &str = "/proc/self/autogroup";
+
+impl Priority {
+    fn set(nice: i32) -> io::Result<Option<Self>> {
+        if nice == 0 {
+            return Ok(None);
+        }
+        rustix::process::setpriority_process(None, nice)
+            .map_err(|error| io::Error::other(format!("--nice {nice}: {error}")))?;
+        // "/autogroup-12 nice 0"; absent on kernels without it.
+        let before = std::fs::read_to_string(SESSION_PRIORITY).unwrap_or_default();
+        let session_before = before.split_whitespace().last().map(str::to_owned);
+        if session_before.is_some() {
+            std::fs::write(SESSION_PRIORITY, nice.to_string())?;
+        }
+        Ok(Some(Self { session_before }))
+    }
+}
+
+impl Drop for Priority {
+    fn drop(&mut self) {
+        if let Some(before) = &self.session_before {
+            let _ = std::fs::write(SESSION_PRIORITY, before);
+        }
     }
 }
 

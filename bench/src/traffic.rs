@@ -21,6 +21,8 @@ pub enum Kind {
     Json64k,
     /// 32 server-sent events, written by the engine at once.
     Burst,
+    /// 32 server-sent events, each written on its own, without pauses.
+    Flushed,
     /// 32 server-sent events, 10 ms apart.
     Paced,
     /// Like `Paced`, each event telling when it was written.
@@ -29,10 +31,11 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of their marks.
-    pub const ALL: [Kind; 5] = [Kind::Json2k, Kind::Json64k, Kind::Burst, Kind::Paced, Kind::Stamped];
+    pub const ALL: [Kind; 6] =
+        [Kind::Json2k, Kind::Json64k, Kind::Burst, Kind::Flushed, Kind::Paced, Kind::Stamped];
 
     fn mark(self) -> char {
-        ['s', 'l', 'b', 'p', 't'][self as usize]
+        ['s', 'l', 'b', 'f', 'p', 't'][self as usize]
     }
 
     /// The kind's place in `ALL`.
@@ -42,7 +45,7 @@ impl Kind {
 
     /// The name used on the command line and in tables.
     pub fn name(self) -> &'static str {
-        ["json2k", "json64k", "burst", "paced", "stamped"][self as usize]
+        ["json2k", "json64k", "burst", "flushed", "paced", "stamped"][self as usize]
     }
 
     fn streams(self) -> bool {
