@@ -68,7 +68,9 @@ pub struct Snapshot {
     pub ledgers: Vec<Ledger>,
     /// Open client connections and requests of each core.
     pub open: Vec<(usize, usize)>,
-    /// Time on the gateway's clock, milliseconds.
+    /// When this was.
+    pub at: Instant,
+    /// The same on the gateway's clock, milliseconds.
     pub now_ms: u64,
     /// An endpoint has answered, and no shutdown has begun.
     pub ready: bool,
@@ -216,12 +218,14 @@ impl Observer {
                 ledgers.push(ledger);
             }
         }
+        let now = Instant::now();
         let load = |gauge: &Gauge| (gauge.connections.load(Relaxed), gauge.requests.load(Relaxed));
         Snapshot {
             world: self.shared.world.load_full(),
             ledgers,
             open: self.shared.gauges.iter().map(load).collect(),
-            now_ms: self.shared.ms(Instant::now()),
+            at: now,
+            now_ms: self.shared.ms(now),
             ready: self.is_ready(),
             draining: self.shared.draining.load(Relaxed),
         }

@@ -1,7 +1,7 @@
 //! What one core counts. Only that core's thread touches it; who wants to see it asks the core for a copy.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use scheduling::{Decision, EndpointId};
@@ -136,7 +136,7 @@ pub struct Recent {
     /// Its id.
     pub id: HeaderValue,
     /// When it ended.
-    pub at: SystemTime,
+    pub at: Instant,
     /// What was called.
     pub call: &'static str,
     /// The model's label.
@@ -218,7 +218,7 @@ mod tests {
         for whole in 0..100 {
             ledger.remember(Recent {
                 id: HeaderValue::from_static("x"),
-                at: SystemTime::UNIX_EPOCH,
+                at: Instant::now(),
                 call: "c",
                 model: ModelLabel::OTHER,
                 endpoint: None,

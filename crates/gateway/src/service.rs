@@ -268,12 +268,13 @@ async fn route(
     let mut fresh = false;
     let mut stale_pardoned = false;
     loop {
-        let now_ms = core.shared.ms(Instant::now());
+        // Asking the clock has its price too: a first choice is made at the time the request came.
+        let at = if ticket.attempts() == 0 { ticket.started() } else { Instant::now() };
         let ask = Ask {
             model: routing.wanted,
             prefix: &routing.prefix,
             tried: &tried,
-            now_ms: if ticket.attempts() == 0 { core.shared.ms(ticket.started()) } else { now_ms },
+            now_ms: core.shared.ms(at),
             seed: core.random(),
         };
         let decision = match pick(&world.fleet, &core.shared.index, &ask) {

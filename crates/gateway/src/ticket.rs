@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use api::{Framing as EventFraming, Operation, StreamScan, Usage};
 use bytes::Bytes;
@@ -259,7 +259,8 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let core = &self.core;
         core.gauge().requests.fetch_sub(1, Relaxed);
-        let whole = self.started.elapsed();
+        let now = Instant::now();
+        let whole = now.saturating_duration_since(self.started);
         let gone = !self.complete && !self.broken && self.refusal.is_none();
         let status = if gone { CLIENT_GONE } else { self.status.unwrap_or(CLIENT_GONE) };
         if let (Watch::Stream(scan), None) = (&self.watch, &self.usage) {
@@ -299,7 +300,7 @@ impl Drop for Ticket {
         };
         let recent = Recent {
             id: self.id.clone(),
-            at: SystemTime::now(),
+            at: now,
             call: self.operation.map_or("other", Operation::name),
             model: self.model,
             endpoint,

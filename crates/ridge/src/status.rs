@@ -88,7 +88,7 @@ impl Status {
             histograms,
             counters: counters(&all, &seen.ledgers),
             gauges: gauges(seen, &all),
-            recent: recent.into_iter().map(|request| recent_request(world, request)).collect(),
+            recent: recent.into_iter().map(|request| recent_request(seen, request)).collect(),
         }
     }
 
@@ -239,11 +239,13 @@ fn gauges(seen: &gateway::Snapshot, all: &Ledger) -> Vec<admin::Series> {
     ]
 }
 
-fn recent_request(world: &World, request: &Recent) -> RecentRequest {
+fn recent_request(seen: &gateway::Snapshot, request: &Recent) -> RecentRequest {
+    let world = &*seen.world;
+    let ended = SystemTime::now() - seen.at.saturating_duration_since(request.at);
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
     RecentRequest {
         id: request.id.to_str().unwrap_or("").into(),
-        time_unix_ms: unix_ms(request.at),
+        time_unix_ms: unix_ms(ended - request.whole),
         model: model_name(world, request.model),
         path: request.call.into(),
         endpoint: request.endpoint.map(|endpoint| endpoint_name(world, endpoint)),

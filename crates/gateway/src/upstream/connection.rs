@@ -106,13 +106,13 @@ impl Connection {
         self.idle_since
     }
 
-    /// Marks it idle.
-    pub fn rest(&mut self) {
+    /// Marks it idle since `now`.
+    pub fn rest(&mut self, now: Option<Instant>) {
         if self.ahead.capacity() > 4 * 1024 {
             self.ahead = Vec::new();
         }
         self.reused = true;
-        self.idle_since = Instant::now();
+        self.idle_since = now.unwrap_or_else(Instant::now);
     }
 
     /// Whether an idle connection can still be used, as far as is known without asking the system: it has

@@ -1,6 +1,6 @@
 //! Idle connections to upstreams. One pool for each core, used by that core's thread alone.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ pub struct Pool {
     idle: RefCell<HashMap<EndpointId, Vec<Connection>>>,
     h2: RefCell<HashMap<EndpointId, H2Sender>>,
     buffers: RefCell<Vec<Vec<u8>>>,
+    /// The time at the last sweep: close enough for idle times, and costs nothing.
+    swept: Cell<Option<Instant>>,
 }
 
 impl Pool {
@@ -46,7 +48,7 @@ impl Pool {
         if !connection.is_clean() {
             return; // it said more than it was asked for
         }
-        connection.rest();
+        connection.rest(self.swept.get());
         let mut idle = self.idle.borrow_mut();
         let connections = idle.entry(id).or_default();
         if connections.len() < MAX_IDLE {
@@ -62,6 +64,7 @@ impl Pool {
 
     /// Closes what has been idle too long, was closed by the other side, or leads to an endpoint that is gone.
     pub fn sweep(&self, now: Instant, is_current: impl Fn(EndpointId) -> bool) {
+        self.swept.set(Some(now));
         self.idle.borrow_mut().retain(|&id, connections| {
             connections.retain(|connection| {
                 now.saturating_duration_since(connection.idle_since()) < IDLE_TIME && connection.is_quiet()
