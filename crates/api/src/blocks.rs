@@ -11,23 +11,28 @@ pub(crate) fn after_space(body: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The place after a string of at most 15 bytes that has no escapes, and in which, if `ASCII`, every byte is ASCII.
-/// `start` is its first byte.
+/// The place after a string of at most 31 bytes that has no escapes, and in which, if `ASCII`, every byte is ASCII.
+/// `start` is its first byte. `None` for any other, and for some at the end of the body.
 #[inline(always)]
 pub(crate) fn after_short_text<const ASCII: bool>(body: &[u8], start: usize) -> Option<usize> {
-    let block = body.get(start..)?.first_chunk::<16>()?;
-    let specials = special_mask(block);
-    let len = specials.trailing_zeros() as usize;
-    let inside = specials.wrapping_sub(1) & !specials;
-    let is_plain = body.get(start + len) == Some(&b'"') && (!ASCII || high_mask(block) & inside == 0);
-    (len < 16 && is_plain).then_some(start + len + 1)
+    let mut at = start;
+    for _ in 0..2 {
+        let block = body.get(at..)?.first_chunk::<16>()?;
+        let specials = if ASCII { special_or_high_mask(block) } else { special_mask(block) };
+        if specials != 0 {
+            let end = at + specials.trailing_zeros() as usize;
+            return (body[end] == b'"').then_some(end + 1);
+        }
+        at += 16;
+    }
+    None
 }
 
-/// Where a string ends, if nothing in it is wrong: the place after its closing quote, and whether it has escapes.
+/// Where a string ends, if nothing in it is wrong: the place after its closing quote.
 /// `start` is its first byte. Checks that it is UTF-8 if `UTF8`. `None` if something is wrong, or if this
 /// machine has no fast way: then the exact way has to tell.
 #[inline]
-pub(crate) fn after_text<const UTF8: bool>(body: &[u8], start: usize) -> Option<(usize, bool)> {
+pub(crate) fn after_text<const UTF8: bool>(body: &[u8], start: usize) -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
     return avx2::after_text::<UTF8>(body, start);
     #[cfg(not(target_arch = "x86_64"))]
@@ -70,18 +75,19 @@ fn is_special(byte: u8) -> bool {
 /// the place where an element has to start; what it cannot judge it leaves to the slow way.
 #[inline]
 pub(crate) fn after_integers(body: &[u8], at: usize) -> usize {
-    if !body.get(at).is_some_and(u8::is_ascii_digit) {
-        return at;
-    }
+    if body.get(at).is_some_and(u8::is_ascii_digit) { after_integer_blocks(body, at) } else { at }
+}
+
+#[inline(never)]
+fn after_integer_blocks(body: &[u8], at: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
     if let Some(at) = avx2::after_integers(body, at) {
         return at;
     }
-    after_integers_in_blocks(body, at)
+    after_quarters_of_integers(body, at)
 }
 
-#[inline(never)]
-fn after_integers_in_blocks(body: &[u8], mut at: usize) -> usize {
+fn after_quarters_of_integers(body: &[u8], mut at: usize) -> usize {
     while let Some(block) = body.get(at..).and_then(<[u8]>::first_chunk::<64>) {
         let Some(len) = integers_in(&classes_64(block)) else { break };
         at = after_space(body, at + len);
@@ -130,10 +136,10 @@ struct Classes {
 }
 
 #[cfg(target_arch = "x86_64")]
-use sse2::{classes, high_mask, special_mask};
+use sse2::{classes, special_mask, special_or_high_mask};
 
 #[cfg(not(target_arch = "x86_64"))]
-use portable::{classes, high_mask, special_mask};
+use portable::{classes, special_mask, special_or_high_mask};
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)] // Half the time of a whole scan, see `examples/scan_speed.rs`; no pointers are involved.
@@ -149,14 +155,14 @@ mod sse2 {
     #[inline]
     pub(super) fn special_mask(block: &[u8; 16]) -> u32 {
         // SAFETY: SSE2 is part of x86_64, so every machine that runs this has it.
-        unsafe { special(block) }
+        unsafe { lane_mask(special(load(block))) }
     }
 
-    /// One bit per byte outside ASCII, lowest first.
+    /// As [`special_mask`], with bytes outside ASCII.
     #[inline]
-    pub(super) fn high_mask(block: &[u8; 16]) -> u32 {
+    pub(super) fn special_or_high_mask(block: &[u8; 16]) -> u32 {
         // SAFETY: as above.
-        unsafe { _mm_movemask_epi8(load(block)) as u32 }
+        unsafe { lane_mask(_mm_or_si128(special(load(block)), load(block))) }
     }
 
     #[inline]
@@ -181,12 +187,18 @@ mod sse2 {
 
     #[inline]
     #[target_feature(enable = "sse2")]
-    fn special(block: &[u8; 16]) -> u32 {
-        let bytes = load(block);
+    fn special(bytes: __m128i) -> __m128i {
         let last_control = _mm_set1_epi8(0x1f);
         let control = _mm_cmpeq_epi8(_mm_max_epu8(bytes, last_control), last_control);
         let quoting = _mm_or_si128(equal(bytes, b'"'), equal(bytes, b'\\'));
-        _mm_movemask_epi8(_mm_or_si128(control, quoting)) as u32
+        _mm_or_si128(control, quoting)
+    }
+
+    /// The highest bit of each byte.
+    #[inline]
+    #[target_feature(enable = "sse2")]
+    fn lane_mask(lanes: __m128i) -> u32 {
+        _mm_movemask_epi8(lanes) as u32
     }
 
     #[inline]
@@ -195,7 +207,7 @@ mod sse2 {
         let bytes = load(block);
         let value = _mm_sub_epi8(bytes, _mm_set1_epi8(b'0' as i8));
         let is_digit = _mm_cmpeq_epi8(_mm_min_epu8(value, _mm_set1_epi8(9)), value);
-        let mask = |lanes| u64::from(_mm_movemask_epi8(lanes) as u16);
+        let mask = |lanes| lane_mask(lanes).into();
         Classes {
             digits: mask(is_digit),
             zeros: mask(equal(bytes, b'0')),
@@ -233,8 +245,8 @@ mod portable {
         mask(block, |word| below(word, 0x20) | equal(word, b'"') | equal(word, b'\\')).into()
     }
 
-    pub(super) fn high_mask(block: &[u8; 16]) -> u32 {
-        mask(block, |word| word & HIGH).into()
+    pub(super) fn special_or_high_mask(block: &[u8; 16]) -> u32 {
+        special_mask(block) | u32::from(mask(block, |word| word & HIGH))
     }
 
     pub(super) fn classes(block: &[u8; 16]) -> Classes {
@@ -264,7 +276,11 @@ mod tests {
                     let expected = u32::from(is_special(byte)) << lane;
                     assert_eq!(special_mask(&block), expected, "{byte:#x} in {filler:#x}");
                     assert_eq!(portable::special_mask(&block), expected, "{byte:#x} in {filler:#x}");
-                    assert_eq!(high_mask(&block), portable::high_mask(&block), "{byte:#x} in {filler:#x}");
+                    assert_eq!(
+                        special_or_high_mask(&block),
+                        portable::special_or_high_mask(&block),
+                        "{byte:#x} in {filler:#x}"
+                    );
                     assert_eq!(classes(&block), portable::classes(&block), "{byte:#x} in {filler:#x}");
                 }
             }
@@ -313,7 +329,7 @@ mod tests {
         ) {
             let body = numbers.join(separator);
             prop_assert_eq!(after_integers(body.as_bytes(), 0), match body.as_bytes() {
-                [b'0'..=b'9', ..] => after_integers_in_blocks(body.as_bytes(), 0),
+                [b'0'..=b'9', ..] => after_quarters_of_integers(body.as_bytes(), 0),
                 _ => 0,
             });
         }

@@ -3,9 +3,10 @@
 mod skip;
 mod unescape;
 
-use crate::blocks::after_space;
-use skip::{after_colon, after_string, after_value, fault};
+use skip::{after_colon, after_long_string, after_value, fault};
 pub(crate) use unescape::{unescape, unescape_or};
+
+use crate::blocks::{after_short_text, after_space};
 
 /// Deepest nesting of objects and arrays that is read, the outermost one included.
 ///
@@ -99,9 +100,14 @@ impl<'b, const UTF8: bool> Cursor<'b, UTF8> {
     #[inline]
     pub(crate) fn string(&mut self) -> Step<RawString> {
         let start = self.at + 1;
-        let (after, has_escapes) = after_string::<UTF8>(self.body, self.at)?;
-        self.at = after;
-        Ok(RawString { start, end: after - 1, has_escapes })
+        let short = after_short_text::<UTF8>(self.body, start);
+        self.at = match short {
+            Some(after) => after,
+            None => after_long_string::<UTF8>(self.body, start)?,
+        };
+        let end = self.at - 1;
+        let has_escapes = short.is_none() && memchr::memchr(b'\\', &self.body[start..end]).is_some();
+        Ok(RawString { start, end, has_escapes })
     }
 
     /// A key and its colon, up to where the value starts.

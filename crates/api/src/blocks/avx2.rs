@@ -14,13 +14,13 @@ use std::arch::x86_64::{
 
 use super::{Classes, after_space, integers_in};
 
-/// Where a string ends, if nothing in it is wrong: the place after its closing quote, and whether it has escapes.
+/// Where a string ends, if nothing in it is wrong: the place after its closing quote.
 /// `start` is its first byte. `None` if something is wrong or the processor cannot: then the exact way has to tell.
 ///
 /// The processor's features are looked up at each call, which is a load and a test: what would be carried from string to
 /// string to avoid it costs the same.
 #[inline]
-pub(crate) fn after_text<const UTF8: bool>(body: &[u8], start: usize) -> Option<(usize, bool)> {
+pub(crate) fn after_text<const UTF8: bool>(body: &[u8], start: usize) -> Option<usize> {
     if !is_here() {
         return None;
     }
@@ -44,11 +44,10 @@ fn is_here() -> bool {
 type Block = [__m256i; 2];
 
 #[target_feature(enable = "avx2,bmi1")]
-fn end_of_text<const UTF8: bool>(body: &[u8], start: usize) -> Option<(usize, bool)> {
+fn end_of_text<const UTF8: bool>(body: &[u8], start: usize) -> Option<usize> {
     let mut at = start;
     // Bit 0 is set if the first byte of the block is the letter of an escape.
     let mut carry = 0;
-    let mut seen_escapes = 0;
     let mut text = Text::new();
     loop {
         let block = match body.get(at..).and_then(<[u8]>::first_chunk::<64>) {
@@ -72,13 +71,12 @@ fn end_of_text<const UTF8: bool>(body: &[u8], start: usize) -> Option<(usize, bo
         if odd != 0 && !are_code_points(block, body, at, odd) {
             return None;
         }
-        seen_escapes |= escapes & inside;
         if UTF8 {
             text.check(block);
         }
         if end != 0 {
             let is_good = !UTF8 || text.is_good();
-            return is_good.then_some((at + end.trailing_zeros() as usize + 1, seen_escapes != 0));
+            return is_good.then_some(at + end.trailing_zeros() as usize + 1);
         }
         at += 64;
     }

@@ -13,31 +13,38 @@ pub(super) fn fault<T>(body: &[u8], at: usize, kind: FaultKind) -> Step<T> {
     Err(Fault { at, kind })
 }
 
-/// The place after the string, and whether it has escapes. Checks that it is UTF-8 if `UTF8`.
+/// The place after the string. Checks that it is UTF-8 if `UTF8`.
 #[inline(always)]
-pub(super) fn after_string<const UTF8: bool>(body: &[u8], quote: usize) -> Step<(usize, bool)> {
+pub(super) fn after_string<const UTF8: bool>(body: &[u8], quote: usize) -> Step<usize> {
     match after_short_text::<UTF8>(body, quote + 1) {
-        Some(after) => Ok((after, false)),
+        Some(after) => Ok(after),
         None => after_long_string::<UTF8>(body, quote + 1),
     }
 }
 
 #[inline(never)]
-fn after_long_string<const UTF8: bool>(body: &[u8], start: usize) -> Step<(usize, bool)> {
+pub(super) fn after_long_string<const UTF8: bool>(body: &[u8], start: usize) -> Step<usize> {
+    if body.len() - start < 64 {
+        // Too few bytes for a block.
+        let end = next_special(body, start);
+        if body.get(end) == Some(&b'"') && (!UTF8 || body[start..end].is_ascii()) {
+            return Ok(end + 1);
+        }
+    }
     match after_text::<UTF8>(body, start) {
-        Some(end) => Ok(end),
+        Some(after) => Ok(after),
         None => after_any_string::<UTF8>(body, start),
     }
 }
 
 /// The exact way: finds what is wrong and where.
-fn after_any_string<const UTF8: bool>(body: &[u8], start: usize) -> Step<(usize, bool)> {
-    let first = next_special(body, start);
-    let after = after_specials(body, first)?;
+#[inline(never)]
+fn after_any_string<const UTF8: bool>(body: &[u8], start: usize) -> Step<usize> {
+    let after = after_specials(body, next_special(body, start))?;
     if UTF8 && simdutf8::basic::from_utf8(&body[start..after - 1]).is_err() {
         return fault(body, start, FaultKind::NotUtf8);
     }
-    Ok((after, first + 1 < after))
+    Ok(after)
 }
 
 /// The rest of a string from its first escape, or from its end.
@@ -86,7 +93,7 @@ fn after_key<const UTF8: bool>(body: &[u8], at: usize) -> Step<usize> {
     if body.get(at) != Some(&b'"') {
         return fault(body, at, FaultKind::KeyExpected);
     }
-    let (at, _) = after_string::<UTF8>(body, at)?;
+    let at = after_string::<UTF8>(body, at)?;
     after_colon(body, at)
 }
 
@@ -146,7 +153,7 @@ pub(super) fn after_value<const UTF8: bool>(body: &[u8], mut at: usize, depth: u
     let (mut open, mut level) = (0_u128, depth);
     loop {
         match body.get(at) {
-            Some(b'"') => at = after_string::<UTF8>(body, at)?.0,
+            Some(b'"') => at = after_string::<UTF8>(body, at)?,
             Some(bracket @ (b'{' | b'[')) => {
                 if level >= MAX_DEPTH {
                     return fault(body, at, FaultKind::TooDeep);
