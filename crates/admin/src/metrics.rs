@@ -50,7 +50,7 @@ fn process(page: &mut Exposition, snapshot: &Snapshot) {
             family.series(&labels, row.connections as f64);
         }
         if let Some(mut family) =
-            page.family("ridge_core_requests_total", Kind::Counter, "Requests taken by core.")
+            page.family("ridge_core_requests_total", Kind::Counter, "Requests that ended on the core.")
         {
             family.series(&labels, row.requests as f64);
         }
@@ -105,9 +105,12 @@ const COLUMNS: &[Column] = &[
     ("ridge_endpoint_signal_age_seconds", Kind::Gauge, "Age of the engine's own account.", |row| {
         row.signal_age_ms.map(|age_ms| age_ms as f64 / 1000.0)
     }),
-    ("ridge_endpoint_requests_total", Kind::Counter, "Requests sent to the endpoint.", |row| {
-        Some(row.requests_total as f64)
-    }),
+    (
+        "ridge_endpoint_requests_total",
+        Kind::Counter,
+        "Requests that ended with the endpoint as their last.",
+        |row| Some(row.requests_total as f64),
+    ),
     ("ridge_endpoint_errors_total", Kind::Counter, "Attempts that failed at the endpoint.", |row| {
         Some(row.errors as f64)
     }),

@@ -60,7 +60,7 @@ pub struct CoreRow {
     pub core: u32,
     /// Open client connections.
     pub connections: u64,
-    /// Requests taken since the start.
+    /// Requests that ended since the start.
     pub requests: u64,
 }
 
@@ -118,7 +118,7 @@ pub struct EndpointRow {
     pub kv_usage: Option<f32>,
     /// How old that account is, in milliseconds.
     pub signal_age_ms: Option<u64>,
-    /// Requests sent to it since the start.
+    /// Requests that ended with it as their last endpoint, since the start.
     pub requests_total: u64,
     /// Tokens it produced since the start.
     pub output_tokens_total: u64,

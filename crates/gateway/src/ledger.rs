@@ -168,6 +168,8 @@ pub struct Ledger {
     pub refusals: BTreeMap<&'static str, u64>,
     /// The last requests, newest last.
     pub recent: VecDeque<Recent>,
+    /// Requests that have ended, whatever became of their endpoints since.
+    pub requests_total: u64,
     /// Client connections accepted.
     pub connections_total: u64,
     /// Events of streams too large for their usage to be read.

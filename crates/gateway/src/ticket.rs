@@ -275,6 +275,7 @@ impl Drop for Ticket {
             if let Some(code) = self.refusal {
                 *ledger.refusals.entry(code).or_default() += 1;
             }
+            ledger.requests_total += 1;
             let series = ledger.series(endpoint.unwrap_or(NOWHERE), self.model);
             series.count_status(status, 1);
             series.ended(whole);

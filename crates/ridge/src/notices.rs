@@ -44,7 +44,9 @@ fn line(notice: &Notice) -> String {
         Level::Info => "info",
         Level::Warning => "warn",
     };
-    // Texts can hold names that engines chose: no control character reaches the terminal.
-    let text: String = notice.text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    // Texts can hold names that engines chose: no control character reaches the terminal. Lines stay lines, for
+    // the diagnostics of a configuration.
+    let printable = |c: char| if c.is_control() && c != '\n' { '?' } else { c };
+    let text: String = notice.text.chars().map(printable).collect();
     format!("{}.{:03} {level} {text}", now.as_secs(), now.subsec_millis())
 }

@@ -74,7 +74,7 @@ impl Status {
         let cores = seen.open.iter().zip(0..).map(|(&(connections, _), core)| CoreRow {
             core,
             connections: connections as u64,
-            requests: seen.ledgers.get(core as usize).map_or(0, requests_of),
+            requests: seen.ledgers.get(core as usize).map_or(0, |ledger| ledger.requests_total),
         });
         Snapshot {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -272,10 +272,6 @@ fn recent_request(seen: &gateway::Snapshot, request: &Recent) -> RecentRequest {
             (None, None) => None,
         },
     }
-}
-
-fn requests_of(ledger: &Ledger) -> u64 {
-    ledger.series.values().flat_map(|series| &series.by_status).map(|(_, count)| count).sum()
 }
 
 fn endpoint_name(world: &World, id: EndpointId) -> String {
