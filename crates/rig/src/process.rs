@@ -95,9 +95,7 @@ impl RidgeProcess {
 
     /// Sends a signal by its name, for example `TERM`.
     pub fn signal(&self, name: &str) {
-        let id = self.id().to_string();
-        let sent = Command::new("sh").args(["-c", r#"kill -s "$0" "$1""#, name, &id]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "kill -s {name} {id}");
+        self.program.signal(name);
     }
 
     /// Waits until it ends by itself.
@@ -140,6 +138,17 @@ impl SimProcess {
     /// What it has written so far.
     pub fn output(&self) -> String {
         self.program.output()
+    }
+
+    /// Sends a signal by its name, for example `TERM`.
+    pub fn signal(&self, name: &str) {
+        self.program.signal(name);
+    }
+
+    /// Waits until it ends by itself.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        self.program.wait()
     }
 }
 
@@ -184,6 +193,12 @@ impl Program {
                 self.output()
             )
         })
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("sh").args(["-c", r#"kill -s "$0" "$1""#, name, &id]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill -s {name} {id}");
     }
 
     #[track_caller]
