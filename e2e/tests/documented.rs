@@ -42,8 +42,11 @@ fn used() -> (SimProcess, RidgeProcess) {
         "messages":[{"role":"user","content":"Hello"}]}"#;
     assert_eq!(client::post_json(ridge.gateway, "/v1/chat/completions", body).status(), 200);
     assert_eq!(client::post_json(ridge.gateway, "/v1/completions", "{}").status(), 400);
-    ridge.wait_for_metric("ridge_requests_total", &[], 2.0);
-    wait_until("the engine's page was read", || ridge.metrics().sum("ridge_endpoint_kv_usage", &[]).is_some());
+    ridge.wait_for_metric("ridge_requests_total", &[("endpoint", "engine-1"), ("status", "200")], 1.0);
+    ridge.wait_for_metric("ridge_requests_total", &[("status", "400")], 1.0);
+    wait_until("the engine's page was read", || {
+        ridge.metrics().sum("ridge_endpoint_kv_usage", &[]).is_some()
+    });
     (sim, ridge)
 }
 
@@ -85,7 +88,7 @@ fn the_buckets() {
         let page = client::get(ridge.admin, "/metrics").text();
         let bounds: Vec<String> = page
             .lines()
-            .filter(|line| line.starts_with(&format!("{name}_bucket")))
+            .filter(|line| line.starts_with(&format!("{name}_bucket{{endpoint=\"engine-1\"")))
             .filter_map(|line| Some(line.split_once("le=\"")?.1.split_once('"')?.0.to_owned()))
             .filter(|bound| bound != "+Inf")
             .collect();
