@@ -155,6 +155,38 @@ fn every_error_code() {
     assert_eq!(given, told, "left: the sources, right: docs/serving.md");
 }
 
+#[test]
+fn every_crate_is_on_the_map() {
+    let map = read("ARCHITECTURE.md");
+    let crates = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../crates");
+    for entry in fs::read_dir(&crates).expect("the crates") {
+        let name = entry.expect("a crate").file_name();
+        let named = format!("**`crates/{}`**", name.to_string_lossy());
+        assert!(map.contains(&named), "ARCHITECTURE.md does not have {named}");
+    }
+}
+
+#[test]
+fn every_link_leads_to_a_file() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let guide = fs::read_dir(root.join("docs")).expect("the guide");
+    let pages = guide.map(|entry| entry.expect("a page").path()).chain(
+        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|page| root.join(page)),
+    );
+    for page in pages.filter(|page| page.extension().is_some_and(|kind| kind == "md")) {
+        let text = fs::read_to_string(&page).expect("a page");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap_or_default();
+            let to = page.with_file_name(file);
+            assert!(
+                file.is_empty() || file.starts_with("http") || to.exists(),
+                "{}: {link} leads nowhere",
+                page.display()
+            );
+        }
+    }
+}
+
 fn is_code(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
 }
