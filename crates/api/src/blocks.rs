@@ -28,15 +28,13 @@ pub(crate) fn after_short_text<const ASCII: bool>(body: &[u8], start: usize) -> 
     None
 }
 
-/// Where a string ends, if nothing in it is wrong: the place after its closing quote.
-/// `start` is its first byte. Checks that it is UTF-8 if `UTF8`. `None` if something is wrong, or if this
-/// machine has no fast way: then the exact way has to tell.
-#[inline]
-pub(crate) fn after_text<const UTF8: bool>(body: &[u8], start: usize) -> Option<usize> {
-    #[cfg(target_arch = "x86_64")]
-    return avx2::after_text::<UTF8>(body, start);
-    #[cfg(not(target_arch = "x86_64"))]
-    return None;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::after_text;
+
+/// No fast way here: the exact way tells.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn after_text<const UTF8: bool>(_body: &[u8], _start: usize) -> Option<usize> {
+    None
 }
 
 /// First byte at or after `from` that is a quote, a backslash or a control character; `body.len()` if none is.

@@ -109,6 +109,32 @@ fn not_json_is_refused_with_its_place() {
 }
 
 #[test]
+fn utf8_is_checked_everywhere_and_told_before_any_other_fault() {
+    let long = "x".repeat(200);
+    let korean = "한국어".repeat(40);
+    for (before, after) in [
+        ("{", "}"),
+        ("{\"a", "b\":1}"),
+        ("{\"a\":{\"b\":[1,\"", "\"]}}"),
+        ("{\"model\":\"", "\"}"),
+        ("{\"user\":\"a\\n", "\"}"),
+        (&format!("{{\"a\":\"{long}"), &format!("{long}\"}}")),
+        (&format!("{{\"a\":\"{korean}"), "\"}"),
+        (&format!("{{\"a\":\"{korean}"), &format!("{korean}\"}}")),
+        ("{\"a\":tru,\"b\":\"", "\"}"),
+        ("{\"a\":\"\n\\x", &long),
+        ("", ""),
+    ] {
+        // Half a surrogate pair, a character too long, one cut off, one above the highest, a byte that is never one.
+        for wrong in [&b"\xed\xa0\x80"[..], b"\xc1\xbf", b"\xe2\x82", b"\xf4\x90\x80\x80", b"\xff"] {
+            let body = [before.as_bytes(), wrong, after.as_bytes()].concat();
+            let error = scan_json(CHAT, &body).unwrap_err();
+            assert_eq!((error.code, error.offset), (BodyCode::InvalidUtf8, before.len()), "{error}");
+        }
+    }
+}
+
+#[test]
 fn a_model_is_required_where_the_call_says_so() {
     for body in ["{}", r#"{"model":null}"#, r#"{"model":""}"#] {
         let fields = scan_json(CHAT, body.as_bytes()).unwrap();
