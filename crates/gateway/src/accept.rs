@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{mpsc, watch};
@@ -17,6 +17,9 @@ const BACKLOG: i32 = 4096;
 
 /// Pause after a failed accept: out of file descriptors, most often, which passes when requests end.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// A warning is not repeated within this time: connections that fail and succeed in turn would flood the log.
+const SAY_AGAIN: Duration = Duration::from_secs(60);
 
 /// Opens a listener. Not with SO_REUSEPORT: a second process on the same port would silently take a share of
 /// the traffic.
@@ -62,7 +65,7 @@ async fn accept_all(
     notify: Notify,
 ) {
     let mut turn = 0;
-    let mut failing = false;
+    let mut said_at: Option<Instant> = None;
     loop {
         let accepted = listener.accept().await.and_then(|(stream, _)| {
             stream.set_nodelay(true)?;
@@ -70,7 +73,6 @@ async fn accept_all(
         });
         match accepted {
             Ok(stream) => {
-                failing = false;
                 turn = (turn + 1) % cores.len();
                 let order = (turn..cores.len()).chain(0..turn);
                 let core =
@@ -82,7 +84,8 @@ async fn accept_all(
             }
             Err(error) if is_clients_fault(&error) => {}
             Err(error) => {
-                if !std::mem::replace(&mut failing, true) {
+                if said_at.is_none_or(|at| at.elapsed() >= SAY_AGAIN) {
+                    said_at = Some(Instant::now());
                     let text =
                         format!("cannot accept a connection: {error}; clients wait until it works again");
                     notify(Notice { level: Level::Warning, text });

@@ -123,6 +123,13 @@ impl LogBuffer {
     }
 }
 
+impl Drop for LogBuffer {
+    /// Requests that are cut off at the end have their lines too.
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
 /// Writes a JSON string.
 fn string(out: &mut Vec<u8>, text: &str) {
     // Writing to memory does not fail, and a str always has a JSON form.
@@ -159,7 +166,7 @@ impl Log {
 
     /// A buffer for one core.
     pub fn buffer(&self) -> LogBuffer {
-        LogBuffer { to: self.sender.clone(), lost: Arc::clone(&self.lost), ..LogBuffer::default() }
+        LogBuffer { lines: Vec::new(), count: 0, to: self.sender.clone(), lost: Arc::clone(&self.lost) }
     }
 
     /// Waits until all is written. Every buffer must be gone.

@@ -6,14 +6,27 @@ use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
 
 /// A handle on a client's socket.
 #[derive(Clone, Debug)]
 pub struct ClientStream {
     stream: Rc<RefCell<TcpStream>>,
+}
+
+/// While bytes of a client wait unread, its going is looked for this often: the socket stays readable, so that
+/// nothing would wake its task.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Watches for a client's going.
+#[derive(Debug)]
+pub struct Watch {
+    client: ClientStream,
+    look: Option<Pin<Box<Sleep>>>,
 }
 
 impl ClientStream {
@@ -22,15 +35,31 @@ impl ClientStream {
         Self { stream: Rc::new(RefCell::new(stream)) }
     }
 
+    /// A watch over it.
+    pub fn watch(&self) -> Watch {
+        Watch { client: self.clone(), look: None }
+    }
+}
+
+impl Watch {
     /// Whether the client has closed its side, though nobody has read that far: hyper stops reading when it
     /// holds the beginning of a next request, and would not see the client go while this one is answered.
-    pub fn poll_gone(&self, cx: &mut Context<'_>) -> bool {
-        let stream = self.stream.borrow();
+    pub fn poll_gone(&mut self, cx: &mut Context<'_>) -> bool {
+        let stream = self.client.stream.borrow();
         if stream.poll_read_ready(cx).is_pending() {
+            self.look = None;
             return false; // hyper has read all there is, and this task is woken when more comes
         }
         let ready = pin!(stream.ready(Interest::READABLE));
-        matches!(ready.poll(cx), Poll::Ready(Ok(ready)) if ready.is_read_closed())
+        if matches!(ready.poll(cx), Poll::Ready(Ok(ready)) if ready.is_read_closed()) {
+            return true;
+        }
+        let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
+        if look.as_mut().poll(cx).is_ready() {
+            look.as_mut().reset(Instant::now() + LOOK);
+            let _ = look.as_mut().poll(cx);
+        }
+        false
     }
 }
 

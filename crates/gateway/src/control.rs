@@ -25,6 +25,10 @@ use crate::world::{ModelLabel, World};
 /// How often an endpoint that has said what it is is asked again: models are loaded and unloaded.
 const RELEARN: Duration = Duration::from_secs(10);
 
+/// Time between the first thing learned and the new picture: shorter than anyone notices at a start, longer than
+/// the answers of a fleet that is asked at once are apart.
+const SETTLE: Duration = Duration::from_millis(10);
+
 /// Model names that get a label of their own in metrics; later ones share one.
 const MAX_LABELS: usize = 10_000;
 
@@ -72,6 +76,8 @@ pub struct Controller {
     notify: Notify,
     pool: Pool,
     state: RefCell<State>,
+    /// Something was learned that the picture does not show yet.
+    learned: tokio::sync::Notify,
 }
 
 struct State {
@@ -92,7 +98,13 @@ impl Controller {
             labels: BTreeMap::new(),
             label_texts: vec!["other".into()],
         };
-        let controller = Self { shared, notify, pool: Pool::default(), state: RefCell::new(state) };
+        let controller = Self {
+            shared,
+            notify,
+            pool: Pool::default(),
+            state: RefCell::new(state),
+            learned: tokio::sync::Notify::new(),
+        };
         controller.replace_upstreams(upstreams);
         controller.publish();
         controller
@@ -160,6 +172,7 @@ impl Controller {
                 Member::new(Arc::clone(&watched.endpoint), &upstream.name, upstream.weight, models);
             member.role = upstream.role;
             members.push(member);
+            world.places.insert(watched.endpoint.id(), world.targets.len());
             world.targets.push(watched.target.clone());
             world.upstreams.push(Arc::clone(upstream));
             world.engines.push(watched.engine);
@@ -196,7 +209,7 @@ impl Controller {
     fn watch_all(self: &Rc<Self>) {
         let mut state = self.state.borrow_mut();
         for watched in &mut state.watched {
-            if watched.watcher.is_none() {
+            if watched.watcher.as_ref().is_none_or(JoinHandle::is_finished) {
                 let id = watched.endpoint.id();
                 watched.watcher = Some(tokio::task::spawn_local(watch(Rc::clone(self), id)));
             }
@@ -252,7 +265,7 @@ impl Controller {
                 watched.models = Some(models);
             }
         }
-        self.publish();
+        self.learned.notify_one();
     }
 
     fn reached(&self, endpoint: &Endpoint, name: &str, error: Option<&probe::ProbeError>) {
@@ -302,10 +315,17 @@ pub fn run(controller: Controller, mut commands: mpsc::UnboundedReceiver<Control
                     }
                     Some(Control::Stop) | None => break,
                 },
+                () = controller.learned.notified() => {
+                    // A hundred endpoints that start together are one new picture, not a hundred.
+                    tokio::time::sleep(SETTLE).await;
+                    controller.publish();
+                }
                 _ = sweep.tick() => {
                     let state = controller.state.borrow();
                     let is_current = |id| state.watched.iter().any(|watched| watched.endpoint.id() == id);
                     controller.pool.sweep(Instant::now(), is_current);
+                    drop(state);
+                    controller.watch_all(); // one that panicked starts again
                 }
             }
         }

@@ -201,14 +201,13 @@ pub fn run(core: Rc<Core>, mut commands: mpsc::UnboundedReceiver<Command>) -> st
                 _ = tick.tick() => housekeeping(&core),
             }
         }
-        core.log.borrow_mut().flush();
     });
     Ok(())
 }
 
 fn housekeeping(core: &Rc<Core>) {
     let world = core.world();
-    let is_current = |id| world.targets.iter().any(|target| target.id == id);
+    let is_current = |id| world.places.contains_key(&id);
     core.pool.sweep(Instant::now(), is_current);
     core.ledger.borrow_mut().retain(is_current);
     core.log.borrow_mut().flush();
@@ -257,6 +256,7 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream) {
         builder.http2().timer(TokioTimer::new()).max_header_list_size(policy.header_bytes as u32);
         let client = ClientStream::new(stream);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(client.clone()), service));
+        let mut watch = client.watch();
         let mut registered = false;
         let mut told = false;
         // A broken client connection is the client's business: its requests have been counted by their guards.
@@ -270,7 +270,7 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream) {
                 connection.as_mut().graceful_shutdown();
             }
             match Pin::new(&mut connection).poll(cx) {
-                Poll::Pending if client.poll_gone(cx) => Poll::Ready(()),
+                Poll::Pending if watch.poll_gone(cx) => Poll::Ready(()),
                 polled => polled.map(|_| ()),
             }
         })

@@ -26,6 +26,9 @@ const PREFIX_ENTRIES: usize = 1 << 18;
 /// How often a shutdown looks whether all is done.
 const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
+/// Time for idle connections to close, and for the last bytes of answers, whatever the bound on a shutdown.
+const CLOSE_TIME: Duration = Duration::from_millis(200);
+
 /// A core that does not answer within this time is left out of a snapshot.
 const SNAPSHOT_TIME: Duration = Duration::from_secs(2);
 
@@ -158,26 +161,23 @@ impl Gateway {
         Observer { shared: Arc::clone(&self.shared), cores: self.cores.clone() }
     }
 
-    /// Ends it: readiness goes at once; new and running requests are served until none is left (for at least
-    /// `linger`, so that those who watch readiness can turn away first), then listeners and idle connections
-    /// close. What still runs after `bound` is cut. Answers how many requests were.
+    /// Ends it: readiness goes at once. Clients are served as before for `linger`, so that those who watch
+    /// readiness can turn away; then the listeners and idle connections close, and running requests finish. What
+    /// still runs after `bound` is cut. Answers how many requests were.
     pub async fn shutdown(mut self, linger: Duration, bound: Duration) -> usize {
         let began = Instant::now();
         self.shared.draining.store(true, Relaxed);
         let open = |of: fn(&Gauge) -> usize| self.shared.gauges.iter().map(of).sum::<usize>();
         let requests = || open(|gauge| gauge.requests.load(Relaxed));
         let connections = || open(|gauge| gauge.connections.load(Relaxed));
-        while began.elapsed() < bound && (began.elapsed() < linger || requests() > 0) {
-            tokio::time::sleep(DRAIN_LOOK).await;
-        }
+        tokio::time::sleep(linger.min(bound)).await;
         let _ = self.stop_accepting.send(true);
         for core in &self.cores {
             let _ = core.send(Command::Drain);
         }
-        // Connections without a request close at once; this waits for the last bytes of the others.
+        // Connections without a request close at once, also when there is no time for the others.
         let closing = Instant::now();
-        while connections() > 0 && (began.elapsed() < bound || closing.elapsed() < Duration::from_millis(200))
-        {
+        while connections() > 0 && (began.elapsed() < bound || closing.elapsed() < CLOSE_TIME) {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
         let cut = requests();

@@ -7,14 +7,15 @@ use std::time::Duration;
 use api::Dialect;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http::header;
 use http_body::Body;
 use hyper::body::Incoming;
 
 use crate::refuse::Refused;
+use crate::upstream::clean_trailers;
 
-/// A body that is too large is read to its end and thrown away, up to this multiple of the limit: a client that
-/// is cut off while it sends sees a broken connection instead of the 413.
+/// The body of a refused request is read to its end and thrown away, up to this multiple of the limit: a client
+/// that is cut off while it sends sees a broken connection instead of the refusal. One that waits for permission
+/// (`Expect`) has sent nothing yet and gets its answer at once.
 const DISCARD_FACTOR: u64 = 4;
 
 /// Longest time spent on that.
@@ -32,21 +33,19 @@ pub struct Received {
     pub trailers: Option<HeaderMap>,
 }
 
-/// Reads a body of at most `limit` bytes.
+/// Takes the body out of `unread` and reads it, of at most `limit` bytes.
 pub async fn receive(
-    mut incoming: Incoming,
-    headers: &HeaderMap,
+    unread: &mut Option<Incoming>,
     limit: u64,
     dialect: Dialect,
 ) -> Result<Received, Refused> {
-    let announced = incoming.size_hint().lower();
+    let announced = unread.as_ref().map_or(0, |incoming| incoming.size_hint().lower());
     if announced > limit {
-        // A client that waits for permission has sent nothing yet and gets its answer at once.
-        if !headers.contains_key(header::EXPECT) {
-            discard(&mut incoming, limit).await;
-        }
         return Err(too_large(dialect, limit, Some(announced)));
     }
+    let Some(mut incoming) = unread.take() else {
+        return Ok(Received { body: Bytes::new(), trailers: None });
+    };
     let mut first: Option<Bytes> = None;
     let mut joined: Option<BytesMut> = None;
     let mut received = 0u64;
@@ -58,14 +57,13 @@ pub async fn receive(
         let data = match frame.into_data() {
             Ok(data) => data,
             Err(frame) => {
-                trailers = frame.into_trailers().ok().filter(|trailers| !trailers.is_empty());
+                trailers = frame.into_trailers().ok().and_then(clean_trailers);
                 continue;
             }
         };
         received += data.len() as u64;
         if received > limit {
-            drop((first, joined));
-            discard(&mut incoming, limit).await;
+            *unread = Some(incoming);
             return Err(too_large(dialect, limit, None));
         }
         match (&mut joined, first.take()) {
@@ -84,10 +82,11 @@ pub async fn receive(
     Ok(Received { body, trailers })
 }
 
-async fn discard(incoming: &mut Incoming, limit: u64) {
+/// Reads a body that is not wanted to its end, within bounds.
+pub async fn discard(mut incoming: Incoming, limit: u64) {
     let read = async {
         let mut left = limit.saturating_mul(DISCARD_FACTOR);
-        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut *incoming).poll_frame(cx)).await {
+        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
             let length = frame.data_ref().map_or(0, |data| data.len() as u64);
             left = left.saturating_sub(length);
             if left == 0 {

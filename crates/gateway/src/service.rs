@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use crate::body::ResponseBody;
 use crate::core::Core;
-use crate::receive::{Received, receive};
+use crate::receive::{Received, discard, receive};
 use crate::refuse::Refused;
 use crate::settings::{ExtraPath, Level, Notice};
 use crate::ticket::Ticket;
@@ -46,7 +46,8 @@ pub async fn serve(core: Rc<Core>, request: Request<Incoming>) -> Response<Respo
     let mut ticket = Ticket::new(&core, started, id, parts.method, parts.uri);
     let http1 = parts.version < http::Version::HTTP_2;
 
-    let mut response = match dispatch(&mut ticket, &parts.headers, incoming).await {
+    let mut unread = Some(incoming);
+    let mut response = match dispatch(&mut ticket, &parts.headers, &mut unread).await {
         Ok(Outcome::Own(own)) => {
             ticket.answered(own.status().as_u16());
             ticket.complete();
@@ -62,6 +63,11 @@ pub async fn serve(core: Rc<Core>, request: Request<Incoming>) -> Response<Respo
             response.map(|()| ResponseBody::passing(body, ticket))
         }
         Err(refused) => {
+            if let Some(incoming) = unread
+                && !parts.headers.contains_key(header::EXPECT)
+            {
+                discard(incoming, ticket.world().policy.body_limit).await;
+            }
             let response = refused.response();
             ticket.refused(response.status().as_u16(), refused.code, Some(refused.message.into_owned()));
             decorate(&ticket, response.map(ResponseBody::Own))
@@ -81,7 +87,12 @@ enum Outcome {
     Answer(Answer),
 }
 
-async fn dispatch(ticket: &mut Ticket, headers: &HeaderMap, incoming: Incoming) -> Result<Outcome, Refused> {
+/// Finds out what is asked for, and gets it. A body that is not needed stays in `unread`.
+async fn dispatch(
+    ticket: &mut Ticket,
+    headers: &HeaderMap,
+    unread: &mut Option<Incoming>,
+) -> Result<Outcome, Refused> {
     if headers.get_all(header::AUTHORIZATION).into_iter().nth(1).is_some() {
         return Err(Refused::new(
             Dialect::OpenAi,
@@ -107,7 +118,7 @@ async fn dispatch(ticket: &mut Ticket, headers: &HeaderMap, incoming: Incoming) 
             match operation {
                 Operation::ModelList => Ok(Outcome::Own(json(world.models_json.clone()))),
                 Operation::ModelDetail => model_detail(&world, path),
-                _ => inference(ticket, headers, incoming, operation).await,
+                _ => inference(ticket, headers, unread, operation).await,
             }
         }
         Routed::WrongMethod { allow, operation } => {
@@ -116,7 +127,7 @@ async fn dispatch(ticket: &mut Ticket, headers: &HeaderMap, incoming: Incoming) 
                 .with_header(header::ALLOW, HeaderValue::from_static(allow)))
         }
         Routed::Unknown => match world.policy.extra_paths.iter().find(|extra| extra.covers(path)) {
-            Some(extra) if extra.methods.contains(&method) => pass_on(ticket, headers, incoming).await,
+            Some(extra) if extra.methods.contains(&method) => pass_on(ticket, headers, unread).await,
             Some(extra) => Err(wrong_extra_method(extra, path, &method)),
             None => Err(unknown_path(path)),
         },
@@ -161,7 +172,7 @@ fn wrong_extra_method(extra: &ExtraPath, path: &str, method: &Method) -> Refused
 async fn inference(
     ticket: &mut Ticket,
     headers: &HeaderMap,
-    incoming: Incoming,
+    unread: &mut Option<Incoming>,
     operation: Operation,
 ) -> Result<Outcome, Refused> {
     let dialect = operation.dialect();
@@ -170,7 +181,7 @@ async fn inference(
         return Err(Refused::new(dialect, 415, "unsupported_content_encoding", message));
     }
     let world = Rc::clone(ticket.world());
-    let received = receive(incoming, headers, world.policy.body_limit, dialect).await?;
+    let received = receive(unread, world.policy.body_limit, dialect).await?;
     ticket.received(received.body.len());
     let fields = understand(operation, headers, &received.body).map_err(|error| {
         let refused = Refused::new(dialect, 400, error.code.as_str(), error.message.clone());
@@ -229,9 +240,13 @@ fn understand(
 }
 
 /// A path that the configuration lists: passed on as it is.
-async fn pass_on(ticket: &mut Ticket, headers: &HeaderMap, incoming: Incoming) -> Result<Outcome, Refused> {
+async fn pass_on(
+    ticket: &mut Ticket,
+    headers: &HeaderMap,
+    unread: &mut Option<Incoming>,
+) -> Result<Outcome, Refused> {
     let limit = ticket.world().policy.body_limit;
-    let received = receive(incoming, headers, limit, Dialect::OpenAi).await?;
+    let received = receive(unread, limit, Dialect::OpenAi).await?;
     ticket.received(received.body.len());
     let has_body = !received.body.is_empty() || headers.contains_key(header::CONTENT_LENGTH);
     let routing = Routing {
@@ -275,6 +290,7 @@ async fn route(
             prefix: &routing.prefix,
             tried: &tried,
             now_ms: core.shared.ms(at),
+            fresh_ms: world.policy.signals_fresh_ms(),
             seed: core.random(),
         };
         let decision = match pick(&world.fleet, &core.shared.index, &ask) {
@@ -385,6 +401,9 @@ fn failed(dialect: Dialect, world: &World, member: usize, error: &ExchangeError)
         ExchangeError::Connect(_) => {
             let message = format!("endpoint {name} cannot be reached: {error}; try again");
             Refused::new(dialect, 503, "upstream_unreachable", message).retry_after_s(1)
+        }
+        ExchangeError::Local(_) => {
+            Refused::new(dialect, 503, "gateway_exhausted", format!("{error}; try again")).retry_after_s(1)
         }
         _ => {
             let message = format!("endpoint {name} gave no answer: {error}");

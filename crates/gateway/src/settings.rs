@@ -83,6 +83,14 @@ pub struct Policy {
     pub signal_timeout: Duration,
 }
 
+impl Policy {
+    /// How long a reading of an endpoint's metrics counts: one lost reading is nothing, five in a row mean that
+    /// nobody knows.
+    pub fn signals_fresh_ms(&self) -> u64 {
+        u64::try_from(self.signal_interval.as_millis()).unwrap_or(u64::MAX).saturating_mul(5)
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {

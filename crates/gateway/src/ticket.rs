@@ -9,7 +9,7 @@ use api::{Framing as EventFraming, Operation, StreamScan, Usage};
 use bytes::Bytes;
 use http::header::{self, HeaderMap};
 use http::{HeaderValue, Method, Uri};
-use scheduling::{BLOCK_BYTES, Decision, InFlight};
+use scheduling::{BLOCK_BYTES, Decision, EndpointId, InFlight};
 
 use crate::access_log::Line;
 use crate::core::Core;
@@ -31,6 +31,14 @@ enum Watch {
     Json(Vec<u8>),
 }
 
+/// Where the request is, or was.
+struct Place {
+    decision: Decision,
+    endpoint: EndpointId,
+    /// Given back when the attempt there has failed, so that it does not stand in its own way.
+    in_flight: Option<InFlight>,
+}
+
 /// One request's record.
 pub struct Ticket {
     core: Rc<Core>,
@@ -43,7 +51,7 @@ pub struct Ticket {
     model: ModelLabel,
     bytes_in: u64,
     bytes_out: u64,
-    place: Option<(Decision, InFlight)>,
+    place: Option<Place>,
     attempts: u32,
     /// Status sent to the client; none yet: the client did not wait for one.
     status: Option<u16>,
@@ -141,14 +149,15 @@ impl Ticket {
     /// It is now with this endpoint. A former place is given back.
     pub fn placed(&mut self, decision: Decision, in_flight: InFlight) {
         self.attempts += 1;
-        self.place = Some((decision, in_flight));
+        let endpoint = in_flight.endpoint().id();
+        self.place = Some(Place { decision, endpoint, in_flight: Some(in_flight) });
     }
 
     /// The attempt at the present place failed.
     pub fn attempt_failed(&mut self) {
-        if let Some((_, in_flight)) = &self.place {
-            let endpoint = in_flight.endpoint().id();
-            self.core.ledger.borrow_mut().series(endpoint, self.model).failed_attempts += 1;
+        if let Some(place) = &mut self.place {
+            place.in_flight = None;
+            self.core.ledger.borrow_mut().series(place.endpoint, self.model).failed_attempts += 1;
         }
     }
 
@@ -159,7 +168,7 @@ impl Ticket {
 
     /// The picked endpoint's place in the fleet.
     pub fn member(&self) -> Option<usize> {
-        self.place.as_ref().map(|(decision, _)| decision.member)
+        self.place.as_ref().map(|place| place.decision.member)
     }
 
     /// The gateway itself answers, and this is why.
@@ -226,9 +235,9 @@ impl Ticket {
 
     fn saw_events(&mut self, events: u32) {
         let now = Instant::now();
-        let Some((_, in_flight)) = &self.place else { return };
+        let Some(place) = &self.place else { return };
         let mut ledger = self.core.ledger.borrow_mut();
-        let series = ledger.series(in_flight.endpoint().id(), self.model);
+        let series = ledger.series(place.endpoint, self.model);
         match self.last_event {
             None => {
                 series.first_event(now.saturating_duration_since(self.started));
@@ -266,7 +275,7 @@ impl Drop for Ticket {
         if let (Watch::Stream(scan), None) = (&self.watch, &self.usage) {
             self.usage = scan.usage(); // what was reported before the end, if it ended early
         }
-        let endpoint = self.place.as_ref().map(|(_, in_flight)| in_flight.endpoint().id());
+        let endpoint = self.place.as_ref().map(|place| place.endpoint);
         {
             let mut ledger = core.ledger.borrow_mut();
             if let Watch::Stream(scan) = &self.watch {
@@ -289,9 +298,9 @@ impl Drop for Ticket {
                 }
                 None => series.output_tokens += self.events,
             }
-            if let Some((decision, _)) = &self.place {
+            if let Some(place) = &self.place {
                 series.cached_estimated +=
-                    u64::from(decision.matched_blocks) * BLOCK_BYTES as u64 / BYTES_PER_TOKEN;
+                    u64::from(place.decision.matched_blocks) * BLOCK_BYTES as u64 / BYTES_PER_TOKEN;
             }
         }
         self.write_line(status, whole);
@@ -305,7 +314,7 @@ impl Drop for Ticket {
             call: self.operation.map_or("other", Operation::name),
             model: self.model,
             endpoint,
-            decision: self.place.as_ref().map(|(decision, _)| (*decision, runner_up(decision))),
+            decision: self.place.as_ref().map(|place| (place.decision, runner_up(&place.decision))),
             attempts: self.attempts,
             status,
             refusal: self.refusal,
@@ -338,7 +347,7 @@ impl Ticket {
             endpoint: member.map_or("", |member| &member.name),
             status,
             attempts: self.attempts,
-            picked: self.place.as_ref().map_or("", |(decision, _)| decision.reason.as_str()),
+            picked: self.place.as_ref().map_or("", |place| place.decision.reason.as_str()),
             bytes_in: self.bytes_in,
             bytes_out: self.bytes_out,
             ttft_ms: self.first_byte.map(|at| at.saturating_duration_since(self.started).as_secs_f64() * 1e3),

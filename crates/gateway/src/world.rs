@@ -1,11 +1,12 @@
 //! What all cores share and none of them changes: the endpoints and the rules, replaced whole.
 
+use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderValue;
-use scheduling::{Fleet, ModelId};
+use scheduling::{EndpointId, Fleet, ModelId};
 
 use crate::settings::{Policy, Upstream};
 use crate::upstream::Target;
@@ -20,6 +21,8 @@ pub struct World {
     pub fleet: Fleet,
     /// Where they are.
     pub targets: Vec<Target>,
+    /// Each endpoint's place.
+    pub places: HashMap<EndpointId, usize>,
     /// How they were described.
     pub upstreams: Vec<Arc<Upstream>>,
     /// Which engines they turned out to be.

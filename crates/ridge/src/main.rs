@@ -60,9 +60,9 @@ fn sim(options: sim_server::SimOptions) -> Outcome {
     runtime.block_on(async {
         let sim = sim_server::Sim::bind(options).await.map_err(|error| format!("error: {error}"))?;
         for (replica, address) in sim.addresses().iter().enumerate() {
-            println!("replica {replica} http://{address}");
+            notices::say(&format!("replica {replica} http://{address}"));
         }
-        println!("ready");
+        notices::say("ready");
         sim.run(signals::ended()).await;
         Ok(())
     })

@@ -1,17 +1,55 @@
 //! Where notices go: lines on standard error, or the live view's list.
 
 use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use gateway::{Level, Notice, Notify};
+
+/// Longest wait for the last notices at the end.
+const FLUSH_TIME: Duration = Duration::from_secs(1);
 
 /// Notices kept while the live view has the terminal.
 const KEPT: usize = 200;
 
-/// Prints notices as they come.
-pub fn to_stderr() -> Notify {
-    Arc::new(|notice| eprintln!("{}", line(&notice)))
+/// Notices that may wait to be printed. Who reads standard error slowly, or not at all, misses some and holds up
+/// nothing.
+const WAITING: usize = 1024;
+
+/// Prints notices as they come, from a thread of its own. The second value waits until all so far are printed.
+pub fn to_stderr() -> (Notify, impl Fn()) {
+    enum Item {
+        Line(String),
+        Flush(SyncSender<()>),
+    }
+    let (sender, items) = sync_channel::<Item>(WAITING);
+    let print = move || {
+        for item in items {
+            match item {
+                Item::Line(line) => drop(writeln!(std::io::stderr().lock(), "{line}")),
+                Item::Flush(done) => drop(done.send(())),
+            }
+        }
+    };
+    // Without the thread every send fails and nothing is printed; a process that cannot have one more thread
+    // does not get as far as serving.
+    drop(std::thread::Builder::new().name("notices".into()).spawn(print));
+    let flush = sender.clone();
+    let notify: Notify = Arc::new(move |notice| drop(sender.try_send(Item::Line(line(&notice)))));
+    let flush = move || {
+        let (done, printed) = sync_channel(1);
+        if flush.try_send(Item::Flush(done)).is_ok() {
+            let _ = printed.recv_timeout(FLUSH_TIME);
+        }
+    };
+    (notify, flush)
+}
+
+/// A line on standard output; nobody reading it is no error.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
 /// Keeps notices, for printing once the terminal is free.

@@ -17,8 +17,14 @@ const POLL: Duration = Duration::from_millis(500);
 
 /// Runs the gateway until SIGINT or SIGTERM.
 pub fn run(flags: &ServeFlags) -> Outcome {
-    let notify = notices::to_stderr();
     let (config, text) = load(flags)?;
+    let (notify, flush) = notices::to_stderr();
+    let outcome = serve(flags, config, &text, notify);
+    flush();
+    outcome
+}
+
+fn serve(flags: &ServeFlags, config: Config, text: &[u8], notify: Notify) -> Outcome {
     // Whoever sends SIGTERM right after the start must find it handled.
     local_runtime()?.block_on(async {
         let mut hangup = signals::open(SignalKind::hangup());
@@ -47,11 +53,11 @@ pub fn run(flags: &ServeFlags) -> Outcome {
             ),
             None => None,
         };
-        println!("{}", ready_line(&gateway, admin.as_ref()));
+        notices::say(&ready_line(&gateway, admin.as_ref()));
 
         let mut running = Running { flags, config, gateway, sources, notify };
         let mut endpoints = running.sources.endpoints();
-        let mut file = flags.config.as_ref().map(|path| FileWatch::known(path, &text, POLL));
+        let mut file = flags.config.as_ref().map(|path| FileWatch::known(path, text, POLL));
         loop {
             tokio::select! {
                 () = &mut ended => break,
@@ -73,7 +79,10 @@ pub fn run(flags: &ServeFlags) -> Outcome {
         }
         let Running { config, gateway, notify, .. } = running;
         notices::info(&notify, "draining: running requests finish, readiness is off".into());
-        let cut = gateway.shutdown(settings::linger(&config), config.timeouts.drain).await;
+        let cut = tokio::select! {
+            cut = gateway.shutdown(settings::linger(&config), config.timeouts.drain) => cut,
+            () = signals::ended() => return Err("ended at once by a second signal".into()),
+        };
         if cut > 0 {
             notices::warn(&notify, format!("{cut} requests were cut off after {:?}", config.timeouts.drain));
         }

@@ -169,6 +169,9 @@ fn by_model(world: &World, all: &Ledger) -> (Vec<RequestCount>, Vec<Histogram>) 
     let (mut requests, mut histograms) = (Vec::new(), Vec::new());
     let mut keys: Vec<_> = all.series.keys().copied().collect();
     keys.sort_unstable();
+    let is_here = |id| id == NOWHERE || world.places.contains_key(&id);
+    // An endpoint that is gone has no name any more: its counts go with it.
+    keys.retain(|&(endpoint, _)| is_here(endpoint));
     for key @ (endpoint, model) in keys {
         let Some(series) = all.series.get(&key) else { continue };
         let (endpoint, model) = (endpoint_name(world, endpoint), model_name(world, model));
@@ -278,8 +281,7 @@ fn endpoint_name(world: &World, id: EndpointId) -> String {
     if id == NOWHERE {
         return String::new();
     }
-    let place = world.targets.iter().position(|target| target.id == id);
-    let member = place.and_then(|place| world.fleet.members().get(place));
+    let member = world.places.get(&id).and_then(|&place| world.fleet.members().get(place));
     member.map_or_else(|| "removed".into(), |member| member.name.to_string())
 }
 

@@ -58,25 +58,30 @@ fn parse_url(text: &str) -> Result<UpstreamUrl, String> {
 /// Runs until Ctrl-C.
 pub fn run(flags: &UpFlags) -> Outcome {
     let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
-    let (notify, kept) = if terminal {
+    if terminal {
         let (notify, kept) = notices::kept();
-        (notify, Some(kept))
+        let outcome = bring_up(flags, terminal, &notify);
+        let kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        kept.iter().filter(|line| line.contains(" warn ")).for_each(|line| eprintln!("{line}"));
+        outcome
     } else {
-        (notices::to_stderr(), None)
-    };
+        let (notify, flush) = notices::to_stderr();
+        let outcome = bring_up(flags, terminal, &notify);
+        flush();
+        outcome
+    }
+}
+
+fn bring_up(flags: &UpFlags, terminal: bool, notify: &Notify) -> Outcome {
     let mut notes = Vec::new();
     let mut upstreams = find(flags, &mut notes)?;
     let simulated = match upstreams.is_empty() || flags.sim.is_some() {
         true => Some(simulate(flags.sim.unwrap_or(SIMULATED), &mut upstreams, &mut notes)?),
         false => None,
     };
-    let outcome = front(flags, terminal, &notify, upstreams, notes);
+    let outcome = front(flags, terminal, notify, upstreams, notes);
     if let Some(simulated) = simulated {
         simulated.end();
-    }
-    if let Some(kept) = kept {
-        let kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        kept.iter().filter(|line| line.contains(" warn ")).for_each(|line| eprintln!("{line}"));
     }
     outcome
 }
@@ -225,7 +230,7 @@ fn front(
         let shown = live::run_live(&*source, &info, &ended);
         ended.store(true, Ordering::Release);
         if let Err(error) = shown {
-            println!("{}", ready_line(&gateway, Some(&admin)));
+            notices::say(&ready_line(&gateway, Some(&admin)));
             notices::warn(notify, format!("no live view: {error}"));
             runtime.block_on(signals::ended());
         }
@@ -233,7 +238,7 @@ fn front(
         for note in &info.notes {
             notices::info(notify, note.clone());
         }
-        println!("{}", ready_line(&gateway, Some(&admin)));
+        notices::say(&ready_line(&gateway, Some(&admin)));
         runtime.block_on(signals::ended());
     }
     runtime.block_on(gateway.shutdown(Duration::ZERO, DRAIN));

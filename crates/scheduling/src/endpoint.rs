@@ -8,10 +8,6 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(pub u32);
 
-/// A signal older than this is unknown. Five of the default one-second readings: one lost reading is
-/// nothing, five in a row mean that nobody knows.
-pub const SIGNAL_FRESH_MS: u64 = 5_000;
-
 /// Whether the endpoint takes connections, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
@@ -160,10 +156,10 @@ impl Endpoint {
     }
 
     /// Requests there: ours, counted the moment they are sent, plus those of others as last read. A stale or
-    /// missing reading adds nothing: ours are then all that is known, and that is the same for every endpoint.
-    pub fn load(&self, now_ms: u64) -> u32 {
+    /// missing reading (older than `fresh_ms`) adds nothing: ours are then all that is known.
+    pub fn load(&self, now_ms: u64, fresh_ms: u64) -> u32 {
         let foreign = self.foreign.load(Relaxed);
-        let fresh = now_ms.saturating_sub(self.observed_at_ms.load(Relaxed)) <= SIGNAL_FRESH_MS;
+        let fresh = now_ms.saturating_sub(self.observed_at_ms.load(Relaxed)) <= fresh_ms;
         let foreign = if fresh && foreign != UNKNOWN { foreign } else { 0 };
         self.in_flight().saturating_add(foreign)
     }
@@ -209,8 +205,8 @@ mod tests {
         let endpoint = Endpoint::new(EndpointId(1), None);
         let _ours = endpoint.enter().unwrap();
         endpoint.observe(Signals { running: Some(3), waiting: Some(2), kv_usage: None }, 1_000);
-        assert_eq!(endpoint.load(1_500), 5);
-        assert_eq!(endpoint.load(1_000 + SIGNAL_FRESH_MS + 1), 1);
+        assert_eq!(endpoint.load(1_500, 500), 5);
+        assert_eq!(endpoint.load(1_501, 500), 1);
     }
 
     #[test]

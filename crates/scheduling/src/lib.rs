@@ -11,7 +11,7 @@
 //! let b = Member::new(Endpoint::new(EndpointId(2), None), "b", 1.0, Models::Known(vec!["m".into()]));
 //! let fleet = Fleet::new(vec![a, b]);
 //! let busy = fleet.members()[0].endpoint.enter().unwrap();
-//! let ask = Ask { model: Wanted::Model(fleet.model("m").unwrap()), prefix: &PrefixHashes::default(), tried: &[], now_ms: 0, seed: 7 };
+//! let ask = Ask { model: Wanted::Model(fleet.model("m").unwrap()), prefix: &PrefixHashes::default(), tried: &[], now_ms: 0, fresh_ms: 5_000, seed: 7 };
 //! let decision = pick(&fleet, &PrefixIndex::with_entries(1024), &ask).unwrap();
 //! assert_eq!(&*fleet.members()[decision.member].name, "b");
 //! drop(busy);
@@ -25,7 +25,7 @@ mod fleet;
 mod pick;
 mod prefix;
 
-pub use endpoint::{Endpoint, EndpointId, Health, InFlight, Observation, SIGNAL_FRESH_MS, Signals};
+pub use endpoint::{Endpoint, EndpointId, Health, InFlight, Observation, Signals};
 pub use fleet::{Fleet, Member, ModelId, Models, Role};
 pub use pick::{AFFINITY_WORTH, Ask, Decision, Reason, Refusal, RunnerUp, Wanted, pick};
 pub use prefix::{BLOCK_BYTES, MAX_BLOCKS, PrefixHashes, PrefixIndex};

@@ -33,6 +33,8 @@ pub struct Ask<'a> {
     pub tried: &'a [EndpointId],
     /// The time, on the clock of [`crate::Endpoint::observe`].
     pub now_ms: u64,
+    /// An engine's own account of its load that is older than this is unknown.
+    pub fresh_ms: u64,
     /// Breaks ties.
     pub seed: u64,
 }
@@ -142,7 +144,7 @@ fn choose(
             continue;
         }
         count += 1;
-        let load = endpoint.load(ask.now_ms);
+        let load = endpoint.load(ask.now_ms, ask.fresh_ms);
         let matched = holders.iter().find(|(id, _)| *id == endpoint.id()).map_or(0, |&(_, run)| run);
         let share = if matched == 0 { 0.0 } else { matched as f32 / prompt_blocks as f32 };
         let load_cost = (load as f32 + 1.0) / member.weight;
@@ -228,7 +230,7 @@ mod tests {
     }
 
     fn ask<'a>(prefix: &'a PrefixHashes, tried: &'a [EndpointId], seed: u64) -> Ask<'a> {
-        Ask { model: Wanted::Any, prefix, tried, now_ms: 0, seed }
+        Ask { model: Wanted::Any, prefix, tried, now_ms: 0, fresh_ms: 5_000, seed }
     }
 
     fn put(fleet: &Fleet, member: usize, count: usize) -> Vec<InFlight> {

@@ -39,6 +39,9 @@ pub enum ExchangeError {
     /// No connection could be made. Nothing was sent.
     #[error("cannot connect: {0}")]
     Connect(io::Error),
+    /// The gateway itself lacks what a connection takes: descriptors, ports, memory. No endpoint's fault.
+    #[error("the gateway cannot open another connection: {0}")]
+    Local(io::Error),
     /// The connection ended or broke before the first byte of an answer.
     #[error("the connection closed before an answer: {source}")]
     Closed {
@@ -63,7 +66,7 @@ impl ExchangeError {
         match self {
             ExchangeError::Connect(_) => true,
             ExchangeError::Closed { sent, .. } => repeatable || !sent,
-            ExchangeError::BrokenHead(_) | ExchangeError::Head(_) => false,
+            ExchangeError::Local(_) | ExchangeError::BrokenHead(_) | ExchangeError::Head(_) => false,
         }
     }
 }
@@ -74,6 +77,8 @@ pub struct Connection {
     stream: TcpStream,
     /// Bytes read beyond what was asked for.
     ahead: Vec<u8>,
+    /// The rest of a request whose answer began before it was sent whole.
+    unsent: Bytes,
     /// It has carried a request before.
     reused: bool,
     idle_since: Instant,
@@ -88,11 +93,25 @@ pub async fn connect(host: &str, port: u16, timeout: Duration) -> Result<Connect
         }
     };
     let stream = match tokio::time::timeout(timeout, connecting).await {
-        Ok(connected) => connected.map_err(ExchangeError::Connect)?,
+        Ok(connected) => connected.map_err(|error| match is_local(&error) {
+            true => ExchangeError::Local(error),
+            false => ExchangeError::Connect(error),
+        })?,
         Err(_) => return Err(ExchangeError::Connect(io::ErrorKind::TimedOut.into())),
     };
     stream.set_nodelay(true).map_err(ExchangeError::Connect)?;
-    Ok(Connection { stream, ahead: Vec::new(), reused: false, idle_since: Instant::now() })
+    Ok(Connection {
+        stream,
+        ahead: Vec::new(),
+        unsent: Bytes::new(),
+        reused: false,
+        idle_since: Instant::now(),
+    })
+}
+
+fn is_local(error: &io::Error) -> bool {
+    let codes = [libc::EMFILE, libc::ENFILE, libc::ENOBUFS, libc::ENOMEM, libc::EADDRNOTAVAIL];
+    error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
 impl Connection {
@@ -135,15 +154,20 @@ impl Connection {
         loop {
             let wait = poll_fn(|cx| self.poll_send_and_head(cx, &mut unsent, total, method));
             let answer = wait.await?;
-            if answer.status.is_informational() && answer.status != http::StatusCode::SWITCHING_PROTOCOLS {
+            if answer.status.is_informational() {
                 self.ahead.drain(..answer.length);
                 continue;
             }
             self.ahead.drain(..answer.length);
             let mut answer = answer;
-            // An answer before the whole request was sent: the rest will not be, so neither side could tell
-            // where a next request begins.
-            answer.keep_alive &= !unsent.has_remaining();
+            if unsent.has_remaining() {
+                // The answer began early. One that is good needs the rest of the request, which goes on while the
+                // body is read; a refusal does not. Either way a next request gets a connection of its own.
+                answer.keep_alive = false;
+                if answer.status.is_success() {
+                    self.unsent = unsent.copy_to_bytes(unsent.remaining());
+                }
+            }
             return Ok((answer, self));
         }
     }

@@ -100,6 +100,8 @@ enum State {
     DataEnd(u8),
     Trailer,
     Done,
+    /// It went wrong after bytes that were good; the error comes with the next input.
+    Broken(FramingError),
 }
 
 impl Default for Chunked {
@@ -110,7 +112,18 @@ impl Default for Chunked {
 
 impl Chunked {
     fn decode(&mut self, input: &[u8]) -> Result<Decoded, FramingError> {
-        let mut out: Vec<u8> = Vec::new();
+        let mut out = Vec::new();
+        match self.decode_into(input, &mut out) {
+            // What came before the fault belongs to the client.
+            Err(error) if !out.is_empty() => {
+                self.state = State::Broken(error);
+                Ok(Decoded { data: Bytes::from(out), used: 0, done: false, trailers: None })
+            }
+            decoded => decoded.map(|decoded| Decoded { data: Bytes::from(out), ..decoded }),
+        }
+    }
+
+    fn decode_into(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<Decoded, FramingError> {
         let mut at = 0;
         let mut trailers = None;
         while at < input.len() && self.state != State::Done {
@@ -170,9 +183,10 @@ impl Chunked {
                     self.state = State::Done;
                 }
                 State::Done => break,
+                State::Broken(error) => return Err(error),
             }
         }
-        Ok(Decoded { data: Bytes::from(out), used: at, done: self.state == State::Done, trailers })
+        Ok(Decoded { data: Bytes::new(), used: at, done: self.state == State::Done, trailers })
     }
 
     fn keep(&mut self, bytes: &[u8], bound: usize, error: FramingError) -> Result<(), FramingError> {
@@ -221,7 +235,7 @@ fn parse_trailers(section: &[u8]) -> Result<Option<HeaderMap>, FramingError> {
         let value = http::HeaderValue::from_bytes(field.value).map_err(|_| FramingError::Trailer)?;
         map.append(name, value);
     }
-    Ok((!map.is_empty()).then_some(map))
+    Ok(super::head::clean_trailers(map))
 }
 
 #[cfg(test)]
@@ -309,6 +323,14 @@ mod tests {
         }
         let endless = vec![b'1'; MAX_CHUNK_LINE + 1];
         assert!(Framing::Chunked(Chunked::default()).decode(&endless).is_err());
+    }
+
+    #[test]
+    fn what_came_before_a_fault_is_not_lost() {
+        let mut framing = Framing::Chunked(Chunked::default());
+        let decoded = framing.decode(b"3\r\nabc\r\nzz\r\n").unwrap();
+        assert_eq!((&decoded.data[..], decoded.done), (&b"abc"[..], false));
+        assert_eq!(framing.decode(b"zz\r\n").unwrap_err(), FramingError::ChunkSize);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 
 use super::connection::{BodyError, ExchangeError, connect};
 use super::framing::Decoded;
-use super::head::forwarded;
+use super::head::{clean_trailers, forwarded};
 use super::pool::Pool;
 use super::{Answer, AnswerBody, Outgoing, Target};
 use crate::local::LocalExecutor;
@@ -69,7 +69,7 @@ pub async fn send(
         .authority(target.authority.clone())
         .path_and_query(format!("{}{}", target.base, request.path_and_query))
         .build()
-        .map_err(|error| ExchangeError::Connect(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+        .map_err(|error| ExchangeError::Local(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
     let mut outgoing = Request::new(OutgoingBody {
         data: request.body.filter(|body| !body.is_empty()).cloned(),
         trailers: request.trailers.cloned(),
@@ -138,14 +138,17 @@ impl H2Body {
             };
             return Poll::Ready(Ok(match frame.into_data() {
                 Ok(data) => {
-                    let done = self.incoming.is_end_stream();
+                    // Many servers end the stream in a frame of its own, after the last byte. Who knows the length
+                    // does not wait for it.
+                    let done = self.incoming.is_end_stream() || self.exact_length() == Some(0);
                     if data.is_empty() && !done {
                         continue;
                     }
                     Decoded { data, used: 0, done, trailers: None }
                 }
                 Err(frame) => {
-                    Decoded { done: true, trailers: frame.into_trailers().ok(), ..Decoded::default() }
+                    let trailers = frame.into_trailers().ok().and_then(clean_trailers);
+                    Decoded { done: true, trailers, ..Decoded::default() }
                 }
             }));
         }

@@ -19,6 +19,12 @@ pub enum HeadError {
     /// Larger than the limit.
     #[error("the answer's head has more than 128 fields or more bytes than the limit")]
     TooLarge,
+    /// A transfer coding other than `chunked` alone, which was not asked for; or any from HTTP/1.0.
+    #[error("the answer has a Transfer-Encoding other than chunked")]
+    Coding,
+    /// Another protocol from here on, which was not asked for.
+    #[error("the answer switches protocols unasked")]
+    Switch,
     /// Content-Length that is not one number.
     #[error("the answer's Content-Length is not one number")]
     Length,
@@ -55,13 +61,16 @@ pub fn parse_response(input: &[u8], method: &Method) -> Result<Option<ResponseHe
         Err(_) => return Err(HeadError::NotHttp),
     };
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok()).ok_or(HeadError::NotHttp)?;
+    if status == StatusCode::SWITCHING_PROTOCOLS {
+        return Err(HeadError::Switch);
+    }
     let version_1_1 = response.version == Some(1);
 
     // One copy of the head; every value is a slice of it.
     let block = Bytes::copy_from_slice(&input[..length]);
     let base = input.as_ptr() as usize;
     let mut headers = HeaderMap::with_capacity(response.headers.len());
-    let (mut chunked, mut coded) = (false, false);
+    let mut chunked = false;
     let mut content_length: Option<u64> = None;
     let (mut close, mut keep) = (false, false);
     // What `Connection` names must be known before the fields, which it may follow.
@@ -81,8 +90,10 @@ pub fn parse_response(input: &[u8], method: &Method) -> Result<Option<ResponseHe
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| HeadError::NotHttp)?;
         if name == header::TRANSFER_ENCODING {
             for token in tokens(field.value) {
-                coded = true;
-                chunked = token.eq_ignore_ascii_case(b"chunked"); // must be the last coding
+                if chunked || !version_1_1 || !token.eq_ignore_ascii_case(b"chunked") {
+                    return Err(HeadError::Coding);
+                }
+                chunked = true;
             }
             continue;
         }
@@ -110,12 +121,12 @@ pub fn parse_response(input: &[u8], method: &Method) -> Result<Option<ResponseHe
         || status == StatusCode::NO_CONTENT
         || status == StatusCode::NOT_MODIFIED;
     let mut keep_alive = if version_1_1 { !close } else { keep && !close };
-    let framing = if coded {
+    let framing = if chunked {
         headers.remove(header::CONTENT_LENGTH);
         if content_length.is_some() {
             keep_alive = false; // two lengths: believe the coding, and do not use the connection again
         }
-        if chunked { Framing::Chunked(Chunked::default()) } else { Framing::UntilClose }
+        Framing::Chunked(Chunked::default())
     } else {
         content_length.map_or(Framing::UntilClose, Framing::Length)
     };
@@ -138,6 +149,51 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
             | header::PROXY_AUTHENTICATE
             | header::PROXY_AUTHORIZATION
     ) || matches!(name.as_str(), "keep-alive" | "proxy-connection" | "http2-settings")
+}
+
+/// Trailers that may go on. Fields that frame, route, authenticate or describe a message have no place there
+/// (RFC 9110 section 6.5.1): a server that adds trailers to the head would take them for the head's own.
+pub fn clean_trailers(mut trailers: HeaderMap) -> Option<HeaderMap> {
+    let refused: Vec<HeaderName> = trailers.keys().filter(|name| !is_trailer(name)).cloned().collect();
+    for name in refused {
+        trailers.remove(name);
+    }
+    (!trailers.is_empty()).then_some(trailers)
+}
+
+fn is_trailer(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    !(is_hop_by_hop(name)
+        || matches!(
+            *name,
+            header::AUTHORIZATION
+                | header::HOST
+                | header::CONTENT_LENGTH
+                | header::CONTENT_TYPE
+                | header::CONTENT_ENCODING
+                | header::CONTENT_RANGE
+                | header::TRAILER
+                | header::COOKIE
+                | header::SET_COOKIE
+                | header::WWW_AUTHENTICATE
+                | header::CACHE_CONTROL
+                | header::EXPECT
+                | header::MAX_FORWARDS
+                | header::PRAGMA
+                | header::RANGE
+                | header::AGE
+                | header::EXPIRES
+                | header::DATE
+                | header::LOCATION
+                | header::RETRY_AFTER
+                | header::VARY
+                | header::WARNING
+        )
+        || text.starts_with("x-ridge-")
+        || text.starts_with("x-forwarded-")
+        || text.starts_with("if-")
+        || text.starts_with("authentication-")
+        || matches!(text, "x-request-id" | "forwarded" | "via"))
 }
 
 fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -284,8 +340,15 @@ mod tests {
         let framing = |head: &str| parse(head).map(|head| head.unwrap().framing);
         let chunked = framing("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
         assert!(matches!(chunked, Some(Framing::Chunked(_))));
-        let coded = framing("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, gzip\r\n\r\n").unwrap();
-        assert!(matches!(coded, Some(Framing::UntilClose)));
+        for bad in [
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked, gzip\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n",
+            "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+        ] {
+            assert_eq!(framing(bad).unwrap_err(), HeadError::Coding, "{bad:?} was taken");
+        }
+        assert_eq!(framing("HTTP/1.1 101 Switch\r\n\r\n").unwrap_err(), HeadError::Switch);
         assert!(matches!(framing("HTTP/1.1 200 OK\r\n\r\n").unwrap(), Some(Framing::UntilClose)));
         assert!(framing("HTTP/1.1 204 OK\r\ncontent-length: 5\r\n\r\n").unwrap().is_none());
         for bad in ["1\r\ncontent-length: 2", "+1", "1, 2", "", "0x1", "99999999999999999999"] {
@@ -305,6 +368,24 @@ mod tests {
         assert!(!keep("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n"));
         assert!(keep("HTTP/1.0 200 OK\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n"));
         assert!(!keep("HTTP/1.1 200 OK\r\n\r\n"));
+    }
+
+    #[test]
+    fn trailers_hold_nothing_that_belongs_to_a_head() {
+        let mut trailers = HeaderMap::new();
+        for name in [
+            "authorization",
+            "host",
+            "content-length",
+            "transfer-encoding",
+            "x-ridge-tenant",
+            "x-request-id",
+            "x-sum",
+        ] {
+            trailers.append(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        let clean = clean_trailers(trailers).unwrap();
+        assert_eq!(clean.keys().collect::<Vec<_>>(), ["x-sum"]);
     }
 
     #[test]

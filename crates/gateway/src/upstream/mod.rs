@@ -20,6 +20,7 @@ use connection::{Connection, chunked_with_trailers};
 use framing::{Decoded, Framing};
 use h2c::H2Body;
 use head::RequestHead;
+pub use head::clean_trailers;
 pub use pool::Pool;
 
 /// The protocol spoken to an upstream.
