@@ -4,6 +4,7 @@ mod bytes;
 mod cancel;
 mod connections;
 mod death;
+mod discovery;
 mod headers;
 mod http2;
 mod life;
