@@ -66,6 +66,7 @@ fn one_request(
         head_at: Instant::now(),
         head,
         body: Vec::new(),
+        trailers: Vec::new(),
         complete: decoder.complete,
         complete_at: None,
         aborted_at: None,
@@ -131,6 +132,7 @@ fn read_body(
         unread.drain(..used);
         shared.note(index, |request| {
             request.body.extend_from_slice(&decoder.body[noted..]);
+            request.trailers.clone_from(&decoder.trailers);
             request.complete = decoder.complete;
             request.complete_at = decoder.complete.then(Instant::now);
         });

@@ -25,6 +25,8 @@ pub struct Request {
     pub head: Vec<u8>,
     /// The body as far as it has come, without chunk framing.
     pub body: Vec<u8>,
+    /// The trailer lines after a chunked body, each with its CRLF.
+    pub trailers: Vec<u8>,
     /// Whether all of the body has come.
     pub complete: bool,
     /// When it had.

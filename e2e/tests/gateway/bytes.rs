@@ -216,6 +216,21 @@ fn a_chunked_upload_in_any_pieces_reaches_the_engine_whole() {
 }
 
 #[test]
+fn trailers_of_a_request_reach_the_engine() {
+    let house = House::answering(script::json(200, "{}"));
+    let body = chat(false);
+    let wire = format!(
+        "POST {PATH} HTTP/1.1\r\nhost: g\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\
+         trailer: x-checksum\r\n\r\n{:x}\r\n{body}\r\n0\r\nx-checksum: abc\r\n\r\n",
+        body.len()
+    );
+    assert_eq!(client::exchange(house.addr(), wire.as_bytes()).status(), 200);
+    let seen = &house.engine().requests()[0];
+    assert_eq!(seen.body, body.as_bytes());
+    assert_eq!(String::from_utf8_lossy(&seen.trailers), "x-checksum: abc\r\n");
+}
+
+#[test]
 fn requests_sent_together_are_answered_in_order() {
     let house = House::answering(script::json(200, "{}"));
     house.engine().set(|request| (request.method() == "POST").then(|| script::json(200, &request.body)));

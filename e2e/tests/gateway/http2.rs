@@ -1,7 +1,7 @@
 //! Clients that speak HTTP/2 with prior knowledge.
 
 use e2e::{House, chat, completion};
-use rig::{H2Client, script};
+use rig::{H2Client, ScriptedEngine, script};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -73,4 +73,34 @@ fn an_error_has_the_same_shape() {
     assert_eq!(answer.status, 404);
     let body: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
     assert!(body["error"]["code"].is_string(), "{body}");
+}
+
+#[test]
+fn a_body_too_large_is_refused_on_its_own_stream() {
+    let house =
+        House::with(vec![ScriptedEngine::answering(script::json(200, "{}"))], &["--limits-body", "10KB"]);
+    let client = H2Client::connect(house.addr());
+    for size in [20_000, 3_000_000] {
+        let answer = client.post_json("/v1/completions", completion(&"x".repeat(size)));
+        assert_eq!(answer.status, 413, "{:?}", answer.error);
+        assert_eq!(client.post_json("/v1/completions", completion("small")).status, 200);
+    }
+    assert_eq!(house.engine().requests().len(), 2);
+}
+
+#[test]
+fn the_engine_sees_an_ordinary_http1_request() {
+    let house = House::answering(script::json(200, "{}"));
+    let headers =
+        [("content-type", "application/json"), ("x-kept", "1"), ("cookie", "a=1"), ("te", "trailers")];
+    let client = H2Client::connect(house.addr());
+    assert_eq!(client.start("POST", PATH, &headers, chat(false)).read_all().status, 200);
+    let seen = &house.engine().requests()[0];
+    assert_eq!(seen.header("host"), [house.engine().addr().to_string()]);
+    assert_eq!(seen.header("content-length"), [chat(false).len().to_string()]);
+    assert_eq!(
+        (seen.header("x-kept"), seen.header("cookie")),
+        (vec!["1".to_owned()], vec!["a=1".to_owned()])
+    );
+    assert!(seen.headers().iter().all(|(name, _)| !name.starts_with(':')), "{:?}", seen.headers());
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use e2e::{House, chat, completion, header};
 use rig::client::{self, post_bytes};
 use rig::script::{self, Step};
-use rig::{End, RawClient, RidgeProcess, ScriptedEngine, wait_until};
+use rig::{End, H2Client, RawClient, RidgeProcess, ScriptedEngine, wait_until};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -37,6 +37,47 @@ fn told_to_end_it_finishes_its_streams_first() {
     }
     let status = house.wait_for_end();
     assert!(status.success(), "{status}");
+}
+
+#[test]
+fn while_it_finishes_it_still_serves() {
+    // Load balancers take a moment to hear of it; what they send meanwhile must not fail.
+    let engine = ScriptedEngine::start(|request| {
+        let long = request.target() == PATH;
+        (request.method() == "POST").then(|| if long { long_stream() } else { script::json(200, "{}") })
+    });
+    let mut house = House::with(vec![engine], &[]);
+    let (mut client, mut response) = begin(&house);
+    house.ridge.signal("TERM");
+    wait_until("it says that it is not ready", || client::get(house.ridge.admin, "/readyz").status() == 503);
+    for _ in 0..20 {
+        let answer = client::post_json(house.addr(), "/v1/completions", completion("new"));
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        // The client is told to go elsewhere next time.
+        assert_eq!(header(&answer, "connection"), "close");
+    }
+    client.read_on(&mut response);
+    assert_eq!(response.end, End::Complete);
+    assert!(house.wait_for_end().success());
+}
+
+#[test]
+fn http2_streams_are_finished_and_idle_connections_let_go() {
+    let engine = ScriptedEngine::answering(long_stream());
+    let mut house = House::with(vec![engine], &[]);
+    let idle = H2Client::connect(house.addr());
+    let connection = H2Client::connect(house.addr());
+    let json = [("content-type", "application/json")];
+    let streams: Vec<_> = (0..3).map(|_| connection.start("POST", PATH, &json, chat(true))).collect();
+    house.engine().wait_for_requests(3);
+    house.ridge.signal("TERM");
+    for stream in streams {
+        let answer = stream.read_all();
+        assert!(answer.error.is_none(), "{answer:?}");
+        assert!(answer.body.ends_with(b"data: 29\n\n"));
+    }
+    assert!(house.wait_for_end().success());
+    drop(idle);
 }
 
 #[test]
