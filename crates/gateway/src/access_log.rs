@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::settings::{AccessLog, Level, Notice, Notify};
 
@@ -14,6 +14,9 @@ const FLUSH_BYTES: usize = 32 * 1024;
 /// Batches that may wait for the writer. A log that cannot keep up loses lines, and says how many; it never
 /// holds up a request.
 const QUEUE: usize = 64;
+
+/// Longest wait for the last lines at the end.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
 
 /// Lines of one core.
 #[derive(Debug, Default)]
@@ -169,11 +172,13 @@ impl Log {
         LogBuffer { lines: Vec::new(), count: 0, to: self.sender.clone(), lost: Arc::clone(&self.lost) }
     }
 
-    /// Waits until all is written. Every buffer must be gone.
+    /// Waits until all is written, but not for a reader that does not read. Every buffer must be gone.
     pub fn close(self) {
         drop(self.sender);
-        if let Some(writer) = self.writer {
-            let _ = writer.join();
+        let Some(writer) = self.writer else { return };
+        let began = Instant::now();
+        while !writer.is_finished() && began.elapsed() < CLOSE_TIME {
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }

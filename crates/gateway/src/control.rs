@@ -339,6 +339,8 @@ async fn watch(controller: Rc<Controller>, id: EndpointId) {
     let mut next = tokio::time::Instant::now();
     let mut learned_at: Option<Instant> = None;
     let mut first = true;
+    // What was wrong with its list of models, so that it is told once.
+    let mut list_refused: Option<String> = None;
     while let Some(look) = controller.look(id) {
         let Look { name, target, endpoint, engine, asks_models, policy } = look;
         let (pool, timeout) = (&controller.pool, policy.signal_timeout);
@@ -354,8 +356,15 @@ async fn watch(controller: Rc<Controller>, id: EndpointId) {
                 }
                 let models = match asks_models {
                     true => probe::models(pool, &target, timeout).await?,
-                    false => None,
+                    false => Ok(None),
                 };
+                let refused = models.as_ref().err().map(ToString::to_string);
+                if let Some(text) = refused.as_ref().filter(|_| refused != list_refused) {
+                    let text = format!("endpoint {name}: {text}");
+                    (controller.notify)(Notice { level: Level::Warning, text });
+                }
+                list_refused = refused;
+                let models = models.unwrap_or_default();
                 learned_at = Some(Instant::now());
                 controller.learned(id, engine, models);
             }

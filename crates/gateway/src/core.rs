@@ -36,6 +36,10 @@ const TICK: Duration = Duration::from_millis(250);
 /// checked by the service, since hyper has but this one number for both.
 const READ_AHEAD: usize = 256 * 1024;
 
+/// Requests at one time on one HTTP/2 connection of a client. A load balancer in front may send everything over one
+/// connection; hyper's 200 would be the whole gateway's limit then.
+const MAX_STREAMS: u32 = 4096;
+
 /// Shared by all cores and the control thread.
 pub struct Shared {
     /// The endpoints and the rules.
@@ -253,7 +257,11 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream) {
             .header_read_timeout(None)
             .max_headers(policy.header_count)
             .max_buf_size(READ_AHEAD.max(policy.header_bytes));
-        builder.http2().timer(TokioTimer::new()).max_header_list_size(policy.header_bytes as u32);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MAX_STREAMS)
+            .max_header_list_size(u32::try_from(policy.header_bytes).unwrap_or(u32::MAX));
         let client = ClientStream::new(stream);
         let mut connection = pin!(builder.serve_connection(TokioIo::new(client.clone()), service));
         let mut watch = client.watch();

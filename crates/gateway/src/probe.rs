@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use engines::{EngineKind, Model, classify, metrics_path, parse_metrics, parse_models, probes};
+use engines::{EngineKind, Model, ModelsError, classify, metrics_path, parse_metrics, parse_models, probes};
 use http::header::HeaderMap;
 use http::{HeaderValue, Method};
 use thiserror::Error;
@@ -38,9 +38,11 @@ pub struct Page {
     pub body: Bytes,
 }
 
-/// GETs a page. `buffer` is used for a body of several pieces, so that reading a page each second allocates
-/// once.
+/// GETs a page.
 pub async fn get(pool: &Pool, target: &Target, path: &str, timeout: Duration) -> Result<Page, ProbeError> {
+    // An endpoint that does not take connections is down, which a question that is only late does not say.
+    let connect_timeout = target.connect_timeout.min(timeout.mul_f32(0.9));
+    let target = &Target { connect_timeout, ..target.clone() };
     let get = async {
         let outgoing = Outgoing {
             method: &Method::GET,
@@ -125,18 +127,21 @@ pub async fn identify(host: &str, port: u16, timeout: Duration) -> Option<Identi
         connect_timeout: timeout,
     };
     let engine = detect(&pool, &target, timeout).await.ok()?;
-    let models = models(&pool, &target, timeout).await.ok().flatten().unwrap_or_default();
+    let models = match models(&pool, &target, timeout).await {
+        Ok(Ok(Some(models))) => models,
+        _ => Vec::new(),
+    };
     Some(Identified { engine, models: models.into_iter().map(|model| model.id).collect() })
 }
 
-/// Its models; `None` if it has no such list.
+/// Its models; `None` if it has no such list, an error if the list cannot be used.
 pub async fn models(
     pool: &Pool,
     target: &Target,
     timeout: Duration,
-) -> Result<Option<Vec<Model>>, ProbeError> {
+) -> Result<Result<Option<Vec<Model>>, ModelsError>, ProbeError> {
     let page = get(pool, target, "/v1/models", timeout).await?;
-    Ok((page.status == 200).then(|| parse_models(&page.body).ok()).flatten())
+    Ok((page.status == 200).then(|| parse_models(&page.body)).transpose())
 }
 
 /// Its signals. An engine without a metrics page is only asked whether it is there.

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use api::{BodyKind, Dialect, Operation, RequestFields, Routed};
+use api::{Dialect, Operation, RequestFields, Routed};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -45,9 +45,10 @@ pub async fn serve(core: Rc<Core>, request: Request<Incoming>) -> Response<Respo
     let id = id.unwrap_or_else(|| core.request_id());
     let mut ticket = Ticket::new(&core, started, id, parts.method, parts.uri);
     let http1 = parts.version < http::Version::HTTP_2;
+    let http1_1 = parts.version == http::Version::HTTP_11;
 
     let mut unread = Some(incoming);
-    let mut response = match dispatch(&mut ticket, &parts.headers, &mut unread).await {
+    let mut response = match dispatch(&mut ticket, &parts.headers, http1_1, &mut unread).await {
         Ok(Outcome::Own(own)) => {
             ticket.answered(own.status().as_u16());
             ticket.complete();
@@ -91,6 +92,7 @@ enum Outcome {
 async fn dispatch(
     ticket: &mut Ticket,
     headers: &HeaderMap,
+    http1_1: bool,
     unread: &mut Option<Incoming>,
 ) -> Result<Outcome, Refused> {
     if headers.get_all(header::AUTHORIZATION).into_iter().nth(1).is_some() {
@@ -99,6 +101,14 @@ async fn dispatch(
             400,
             "several_authorizations",
             "the request has more than one Authorization header; two readers could believe different ones: send one",
+        ));
+    }
+    if http1_1 && headers.get_all(header::HOST).iter().count() != 1 {
+        return Err(Refused::new(
+            Dialect::OpenAi,
+            400,
+            "no_single_host",
+            "the request has no Host field, or several; HTTP/1.1 wants exactly one",
         ));
     }
     let world = Rc::clone(ticket.world());
@@ -229,12 +239,8 @@ fn understand(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<RequestFields, api::BodyError> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");
-    let is_multipart = kind.get(..10).is_some_and(|start| start.eq_ignore_ascii_case("multipart/"));
-    let fields = match operation.body_kind() {
-        BodyKind::MultipartOrJson if is_multipart => api::scan_multipart(kind, body)?,
-        _ => api::scan_json(operation, body)?,
-    };
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let fields = api::scan_body(operation, kind, body)?;
     fields.require_model(operation)?;
     Ok(fields)
 }
@@ -310,8 +316,8 @@ async fn route(
         };
         let member = &world.fleet.members()[decision.member];
         let Some(in_flight) = member.endpoint.enter() else {
-            // Another core took the last place between the look and the step.
-            tried.push(member.endpoint.id());
+            // Another core took the last place between the look and the step: it is full, and the next look sees
+            // that.
             continue;
         };
         ticket.placed(decision, in_flight);
@@ -327,6 +333,9 @@ async fn route(
         match send(&core.pool, target, &outgoing, fresh).await {
             Ok(answer) => {
                 note_health(&core, &world, decision.member, Health::Up, None);
+                if matches!(answer.status.as_u16(), 502..=504) {
+                    member.endpoint.turned_away(core.shared.ms(Instant::now()));
+                }
                 if answer.status.is_success() {
                     core.shared.index.record(&routing.prefix, target.id);
                 }
@@ -337,6 +346,9 @@ async fn route(
                 let stale = matches!(error, ExchangeError::Closed { reused: true, .. });
                 if matches!(error, ExchangeError::Connect(_)) {
                     note_health(&core, &world, decision.member, Health::Down, Some(&error));
+                }
+                if matches!(error, ExchangeError::Closed { reused: false, .. }) {
+                    member.endpoint.turned_away(core.shared.ms(Instant::now()));
                 }
                 if stale {
                     core.pool.forget(target.id);
@@ -402,6 +414,12 @@ fn failed(dialect: Dialect, world: &World, member: usize, error: &ExchangeError)
             let message = format!("endpoint {name} cannot be reached: {error}; try again");
             Refused::new(dialect, 503, "upstream_unreachable", message).retry_after_s(1)
         }
+        ExchangeError::TooLong => Refused::new(
+            dialect,
+            414,
+            "uri_too_long",
+            "the path and query are too long for HTTP/2: shorten them",
+        ),
         ExchangeError::Local(_) => {
             Refused::new(dialect, 503, "gateway_exhausted", format!("{error}; try again")).retry_after_s(1)
         }

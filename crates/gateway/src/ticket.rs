@@ -298,7 +298,7 @@ impl Drop for Ticket {
                 }
                 None => series.output_tokens += self.events,
             }
-            if let Some(place) = &self.place {
+            if let (Some(place), None) = (&self.place, self.refusal) {
                 series.cached_estimated +=
                     u64::from(place.decision.matched_blocks) * BLOCK_BYTES as u64 / BYTES_PER_TOKEN;
             }

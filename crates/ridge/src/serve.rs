@@ -53,6 +53,11 @@ fn serve(flags: &ServeFlags, config: Config, text: &[u8], notify: Notify) -> Out
             ),
             None => None,
         };
+        if sources.endpoints().borrow().is_empty() {
+            let text =
+                "there are no upstreams: requests get 503 until the configuration names one (--upstream URL)";
+            notices::warn(&notify, text.into());
+        }
         notices::say(&ready_line(&gateway, admin.as_ref()));
 
         let mut running = Running { flags, config, gateway, sources, notify };
@@ -129,6 +134,18 @@ impl Running<'_> {
                 return notices::warn(&self.notify, text);
             }
         };
+        // Nothing is taken in by halves: a key that cannot be read refuses the whole file.
+        for upstream in &config.upstreams {
+            if let Some(key) = &upstream.attributes.api_key
+                && let Err(error) = discovery::read_api_key(key)
+            {
+                let text = format!(
+                    "{name} is refused, the configuration stays as it was: {}: {error}",
+                    upstream.url
+                );
+                return notices::warn(&self.notify, text);
+            }
+        }
         let waiting = Config::changed_needing_restart(&self.config, &config);
         if !waiting.is_empty() {
             let keys = waiting.join(", ");

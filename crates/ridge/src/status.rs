@@ -127,7 +127,11 @@ fn endpoints(seen: &gateway::Snapshot, all: &Ledger, per_s: &HashMap<EndpointId,
             .filter(|((endpoint, _), _)| *endpoint == id)
             .for_each(|(_, series)| total.add(series));
         let observation = member.endpoint.observation();
-        let signals = observation.map(|seen| seen.signals).unwrap_or_default();
+        // What the choice does not believe any more is not shown as if it were so.
+        let fresh_ms = world.policy.signals_fresh_ms();
+        let is_fresh = |at_ms| seen.now_ms.saturating_sub(at_ms) <= fresh_ms;
+        let signals = observation.filter(|observation| is_fresh(observation.at_ms));
+        let signals = signals.map(|observation| observation.signals).unwrap_or_default();
         EndpointRow {
             name: member.name.to_string(),
             engine: world.engines.get(place).map_or("unknown", |engine| engine.as_str()).into(),

@@ -8,6 +8,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EndpointId(pub u32);
 
+/// How long an endpoint that turned a request away is passed over while another can take it. One that refuses at
+/// once always has the least load, and would draw nearly all requests to itself.
+pub const TURNED_AWAY_MS: u64 = 1_000;
+
 /// Whether the endpoint takes connections, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Health {
@@ -57,6 +61,7 @@ pub struct Endpoint {
     /// Running and waiting requests that are not ours, at the last reading.
     foreign: AtomicU32,
     observed_at_ms: AtomicU64,
+    turned_away_at_ms: AtomicU64,
 }
 
 impl Endpoint {
@@ -72,6 +77,7 @@ impl Endpoint {
             kv_usage_bits: AtomicU32::new(f32::NAN.to_bits()),
             foreign: AtomicU32::new(UNKNOWN),
             observed_at_ms: AtomicU64::new(u64::MAX),
+            turned_away_at_ms: AtomicU64::new(u64::MAX),
         })
     }
 
@@ -121,6 +127,17 @@ impl Endpoint {
         };
         // The plain load first: this is called for every answer, and a store would pull the line to this core.
         self.health.load(Relaxed) != code && self.health.swap(code, Relaxed) != code
+    }
+
+    /// Records that it turned a request away or dropped it (502, 503, 504, no answer).
+    pub fn turned_away(&self, now_ms: u64) {
+        self.turned_away_at_ms.store(now_ms, Relaxed);
+    }
+
+    /// Whether it did so within [`TURNED_AWAY_MS`].
+    pub fn is_turning_away(&self, now_ms: u64) -> bool {
+        let at = self.turned_away_at_ms.load(Relaxed);
+        at != u64::MAX && now_ms.saturating_sub(at) < TURNED_AWAY_MS
     }
 
     /// Takes a reading of the engine's own signals.
@@ -207,6 +224,15 @@ mod tests {
         endpoint.observe(Signals { running: Some(3), waiting: Some(2), kv_usage: None }, 1_000);
         assert_eq!(endpoint.load(1_500, 500), 5);
         assert_eq!(endpoint.load(1_501, 500), 1);
+    }
+
+    #[test]
+    fn turning_away_passes() {
+        let endpoint = Endpoint::new(EndpointId(1), None);
+        assert!(!endpoint.is_turning_away(0));
+        endpoint.turned_away(10);
+        assert!(endpoint.is_turning_away(500));
+        assert!(!endpoint.is_turning_away(10 + TURNED_AWAY_MS));
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod fleet;
 mod pick;
 mod prefix;
 
-pub use endpoint::{Endpoint, EndpointId, Health, InFlight, Observation, Signals};
+pub use endpoint::{Endpoint, EndpointId, Health, InFlight, Observation, Signals, TURNED_AWAY_MS};
 pub use fleet::{Fleet, Member, ModelId, Models, Role};
 pub use pick::{AFFINITY_WORTH, Ask, Decision, Reason, Refusal, RunnerUp, Wanted, pick};
 pub use prefix::{BLOCK_BYTES, MAX_BLOCKS, PrefixHashes, PrefixIndex};

@@ -107,8 +107,9 @@ pub enum Refusal {
     AllFull,
 }
 
-/// Picks an endpoint. Endpoints that could not be reached are passed over while another can be; when all are
-/// down they are all tried again, since being wrong about all of them is likelier than all being gone.
+/// Picks an endpoint. Endpoints that could not be reached, or have just turned a request away, are passed over while
+/// another can take it; when none is left they are all tried again, since being wrong about all of them is likelier
+/// than all being gone.
 pub fn pick(fleet: &Fleet, index: &PrefixIndex, ask: &Ask<'_>) -> Result<Decision, Refusal> {
     let candidates = fleet.candidates(ask.model);
     let holders = if ask.prefix.is_empty() { SmallVec::new() } else { index.holders(ask.prefix) };
@@ -124,7 +125,7 @@ fn choose(
     candidates: &[u32],
     holders: &[(EndpointId, u32)],
     ask: &Ask<'_>,
-    down_too: bool,
+    all: bool,
 ) -> Result<Decision, Refusal> {
     let prompt_blocks = ask.prefix.len() as u32;
     let mut best: Option<Decision> = None;
@@ -136,7 +137,8 @@ fn choose(
     for &place in candidates {
         let member = &fleet.members()[place as usize];
         let endpoint = &member.endpoint;
-        if (!down_too && endpoint.health() == Health::Down) || ask.tried.contains(&endpoint.id()) {
+        let avoided = endpoint.health() == Health::Down || endpoint.is_turning_away(ask.now_ms);
+        if (avoided && !all) || ask.tried.contains(&endpoint.id()) {
             continue;
         }
         if endpoint.is_full() {
@@ -294,6 +296,17 @@ mod tests {
         let only_down = Fleet::new(vec![fleet.members()[1].clone()]);
         assert_eq!(pick(&only_down, &index, &ask(&none, &[], 3)).unwrap().member, 0);
         assert_eq!(pick(&only_down, &index, &ask(&none, &[EndpointId(2)], 3)), Err(Refusal::NoEndpoint));
+    }
+
+    #[test]
+    fn an_endpoint_that_turns_requests_away_does_not_draw_them() {
+        let (fleet, index, none) =
+            (fleet(&[None, None]), PrefixIndex::with_entries(64), PrefixHashes::default());
+        let _busy = put(&fleet, 1, 5);
+        fleet.members()[0].endpoint.turned_away(0);
+        assert_eq!(pick(&fleet, &index, &ask(&none, &[], 1)).unwrap().member, 1);
+        // Better than nothing, all the same.
+        assert_eq!(pick(&fleet, &index, &ask(&none, &[EndpointId(2)], 1)).unwrap().member, 0);
     }
 
     #[test]

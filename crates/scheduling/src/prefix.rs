@@ -12,8 +12,9 @@ use crate::endpoint::EndpointId;
 /// match, coarse enough that two unrelated short prompts never share one.
 pub const BLOCK_BYTES: usize = 512;
 
-/// Blocks of a prompt that are looked at: 32 KiB of text. What follows no longer decides where a request goes.
-pub const MAX_BLOCKS: usize = 64;
+/// Blocks of a prompt that are looked at: 16 KiB of text, about 4,000 tokens. What follows no longer decides where a
+/// request goes; hashing it would cost more than the rest of the decision.
+pub const MAX_BLOCKS: usize = 32;
 
 /// Chained hashes of a prompt's blocks: the n-th stands for everything up to the end of block n.
 #[derive(Clone, Debug, Default)]

@@ -42,6 +42,9 @@ pub enum ExchangeError {
     /// The gateway itself lacks what a connection takes: descriptors, ports, memory. No endpoint's fault.
     #[error("the gateway cannot open another connection: {0}")]
     Local(io::Error),
+    /// The path does not fit the protocol.
+    #[error("the path and query are too long")]
+    TooLong,
     /// The connection ended or broke before the first byte of an answer.
     #[error("the connection closed before an answer: {source}")]
     Closed {
@@ -66,7 +69,10 @@ impl ExchangeError {
         match self {
             ExchangeError::Connect(_) => true,
             ExchangeError::Closed { sent, .. } => repeatable || !sent,
-            ExchangeError::Local(_) | ExchangeError::BrokenHead(_) | ExchangeError::Head(_) => false,
+            ExchangeError::Local(_)
+            | ExchangeError::TooLong
+            | ExchangeError::BrokenHead(_)
+            | ExchangeError::Head(_) => false,
         }
     }
 }
@@ -148,7 +154,7 @@ impl Connection {
         head: &[u8],
         body: &Bytes,
     ) -> Result<(ResponseHead, Connection), ExchangeError> {
-        let mut unsent = head.chain(&body[..]);
+        let mut unsent = head.chain(body.clone());
         let total = unsent.remaining();
         // Informational answers (100, 103) may come first; they are for this connection, not for the client.
         loop {
@@ -165,7 +171,8 @@ impl Connection {
                 // body is read; a refusal does not. Either way a next request gets a connection of its own.
                 answer.keep_alive = false;
                 if answer.status.is_success() {
-                    self.unsent = unsent.copy_to_bytes(unsent.remaining());
+                    // The head is out, or no good answer would be here.
+                    self.unsent = unsent.into_inner().1;
                 }
             }
             return Ok((answer, self));

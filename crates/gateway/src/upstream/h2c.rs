@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Uri, Version};
+use http::{Method, Request, StatusCode, Uri, Version};
 use http_body::{Body, Frame};
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
@@ -69,7 +69,7 @@ pub async fn send(
         .authority(target.authority.clone())
         .path_and_query(format!("{}{}", target.base, request.path_and_query))
         .build()
-        .map_err(|error| ExchangeError::Local(io::Error::new(io::ErrorKind::InvalidInput, error)))?;
+        .map_err(|_| ExchangeError::TooLong)?;
     let mut outgoing = Request::new(OutgoingBody {
         data: request.body.filter(|body| !body.is_empty()).cloned(),
         trailers: request.trailers.cloned(),
@@ -97,8 +97,12 @@ pub async fn send(
         }
     };
     let (parts, incoming) = response.into_parts();
-    let body =
-        if incoming.is_end_stream() { AnswerBody::None } else { AnswerBody::Http2(H2Body { incoming }) };
+    // As with bodies below: who knows that nothing comes does not wait for the stream's end.
+    let is_empty = incoming.is_end_stream()
+        || incoming.size_hint().exact() == Some(0)
+        || request.method == Method::HEAD
+        || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    let body = if is_empty { AnswerBody::None } else { AnswerBody::Http2(H2Body { incoming }) };
     Ok(Answer { status: parts.status, headers: parts.headers, body })
 }
 

@@ -233,11 +233,16 @@ pub fn forwarded(
     headers.iter().filter(move |(name, _)| {
         !(is_hop_by_hop(name)
             || matches!(**name, header::HOST | header::CONTENT_LENGTH | header::EXPECT)
-            || (replace_authorization && *name == header::AUTHORIZATION)
+            || (replace_authorization && is_credential(name))
             || name.as_str().starts_with("x-ridge-")
             || name.as_str() == "x-request-id"
             || named.iter().any(|token| token.eq_ignore_ascii_case(name.as_str().as_bytes())))
     })
+}
+
+/// Where clients put keys. One that is meant for the gateway does not go to an engine that gets its own.
+fn is_credential(name: &HeaderName) -> bool {
+    *name == header::AUTHORIZATION || matches!(name.as_str(), "x-api-key" | "api-key")
 }
 
 /// Everything a request head to an upstream is made of.
@@ -407,6 +412,7 @@ mod tests {
             ("te", "trailers"),
             ("proxy-authorization", "secret"),
             ("authorization", "Bearer client"),
+            ("x-api-key", "client"),
             ("x-ridge-tenant", "evil"),
             ("x-kept", "1"),
         ] {
