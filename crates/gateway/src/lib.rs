@@ -32,17 +32,6 @@ mod ticket;
 mod upstream;
 mod world;
 
-#[doc(hidden)]
-pub mod fuzzing {
-    //! What outside bytes reach first, for the fuzzer.
-
-    /// Reads an upstream's answer in pieces of `piece` bytes, head and body. Answers the body's length, if the
-    /// answer was whole.
-    pub fn upstream_answer(bytes: &[u8], piece: usize) -> Option<usize> {
-        crate::upstream::read_answer(bytes, piece)
-    }
-}
-
 pub use engines::EngineKind;
 pub use gateway::{Gateway, Observer, Snapshot, StartError};
 pub use ledger::{CLIENT_GONE, Histogram, ITL_BOUNDS_S, LATENCY_BOUNDS_S, Ledger, NOWHERE, Recent, Series};

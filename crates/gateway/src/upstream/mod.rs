@@ -205,24 +205,70 @@ pub async fn send(
     Ok(Answer { status: answer.status, headers: answer.headers, body })
 }
 
-/// Reads an answer from memory, in pieces: what a connection does, without one.
-pub fn read_answer(bytes: &[u8], piece: usize) -> Option<usize> {
-    let mut head = None;
-    for end in (0..bytes.len()).step_by(piece.max(1)).chain([bytes.len()]) {
-        head = head::parse_response(&bytes[..end], &Method::POST).ok()?;
-        if head.is_some() {
-            break;
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Reads an answer from memory, in pieces of `piece` bytes, as a connection would: status and body.
+    fn read(bytes: &[u8], piece: usize) -> Option<(u16, Vec<u8>)> {
+        let mut head = None;
+        for end in (1..=bytes.len()).step_by(piece).chain([bytes.len()]) {
+            head = head::parse_response(&bytes[..end], &Method::POST).ok()?;
+            if head.is_some() {
+                break;
+            }
+        }
+        let head = head?;
+        let status = head.status.as_u16();
+        let Some(mut framing) = head.framing.filter(|framing| !matches!(framing, Framing::Length(0))) else {
+            return Some((status, Vec::new()));
+        };
+        let mut body = Vec::new();
+        for input in bytes[head.length..].chunks(piece) {
+            let decoded = framing.decode(input).ok()?;
+            body.extend_from_slice(&decoded.data);
+            if decoded.done {
+                return Some((status, body));
+            }
+        }
+        framing.ends_at_close().then_some((status, body))
+    }
+
+    fn answer() -> impl Strategy<Value = Vec<u8>> {
+        let chunks = proptest::collection::vec("[a-z\\r\\n]{1,20}", 0..5).prop_map(|chunks| {
+            let chunks = chunks.iter().map(|chunk| format!("{:x}\r\n{chunk}\r\n", chunk.len()));
+            format!("transfer-encoding: chunked\r\n\r\n{}0\r\nx-t: 1\r\n\r\n", chunks.collect::<String>())
+        });
+        let length =
+            "[a-z\\r\\n]{0,60}".prop_map(|body| format!("content-length: {}\r\n\r\n{body}", body.len()));
+        let close = "[a-z]{0,60}".prop_map(|body| format!("connection: close\r\n\r\n{body}"));
+        prop_oneof![chunks, length, close]
+            .prop_map(|rest| format!("HTTP/1.1 200 OK\r\nx-a: b\r\n{rest}").into_bytes())
+    }
+
+    proptest! {
+        #[test]
+        fn every_split_reads_the_same(bytes in answer(), piece in 1usize..40) {
+            let whole = read(&bytes, bytes.len());
+            prop_assert!(whole.is_some());
+            prop_assert_eq!(read(&bytes, piece), whole);
+        }
+
+        /// Whatever an engine sends: no panic, and no split makes a whole answer of what was none.
+        #[test]
+        fn damage_reads_the_same_at_every_split(
+            bytes in answer(),
+            damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
+            piece in 1usize..40,
+        ) {
+            let mut bytes = bytes;
+            for (place, byte) in damage {
+                let place = place.index(bytes.len());
+                bytes[place] = byte;
+            }
+            prop_assert_eq!(read(&bytes, piece), read(&bytes, bytes.len()));
         }
     }
-    let head = head?;
-    let Some(mut framing) = head.framing else { return Some(0) };
-    let mut length = 0;
-    for input in bytes[head.length..].chunks(piece.max(1)) {
-        let decoded = framing.decode(input).ok()?;
-        length += decoded.data.len();
-        if decoded.done {
-            return Some(length);
-        }
-    }
-    framing.ends_at_close().then_some(length)
 }
