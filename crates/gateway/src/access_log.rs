@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::settings::{AccessLog, Level, Notice, Notify};
@@ -19,12 +19,12 @@ const QUEUE: usize = 64;
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 
 /// Lines of one core.
-#[derive(Debug, Default)]
 pub struct LogBuffer {
     lines: Vec<u8>,
     count: u64,
     to: Option<SyncSender<Vec<u8>>>,
     lost: Arc<AtomicU64>,
+    notify: Notify,
 }
 
 /// What a line says.
@@ -119,8 +119,10 @@ impl LogBuffer {
     pub fn flush(&mut self) {
         let (Some(to), false) = (&self.to, self.lines.is_empty()) else { return };
         let lines = std::mem::take(&mut self.lines);
-        if let Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) = to.try_send(lines) {
-            self.lost.fetch_add(self.count, Relaxed);
+        if to.try_send(lines).is_err() && self.lost.fetch_add(self.count, Relaxed) == 0 {
+            let text = "the access log cannot keep up, or nobody reads it: lines are lost, and counted in \
+                        ridge_access_log_lines_lost_total";
+            (self.notify)(Notice { level: Level::Warning, text: text.into() });
         }
         self.count = 0;
     }
@@ -140,10 +142,11 @@ fn string(out: &mut Vec<u8>, text: &str) {
 }
 
 /// The open log: makes a buffer for each core, and waits for the writer at the end.
-#[derive(Debug)]
 pub struct Log {
     sender: Option<SyncSender<Vec<u8>>>,
-    lost: Arc<AtomicU64>,
+    /// Lines lost so far.
+    pub lost: Arc<AtomicU64>,
+    notify: Notify,
     writer: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -151,7 +154,7 @@ impl Log {
     /// Opens the log and starts its writer.
     pub fn open(to: Option<&AccessLog>, notify: Notify) -> std::io::Result<Self> {
         let lost = Arc::new(AtomicU64::new(0));
-        let Some(to) = to else { return Ok(Self { sender: None, lost, writer: None }) };
+        let Some(to) = to else { return Ok(Self { sender: None, lost, notify, writer: None }) };
         let output: Box<dyn Write + Send> = match to {
             AccessLog::Stdout => Box::new(std::io::stdout()),
             AccessLog::Stderr => Box::new(std::io::stderr()),
@@ -160,16 +163,22 @@ impl Log {
             }
         };
         let (sender, lines) = sync_channel(QUEUE);
-        let thread_lost = Arc::clone(&lost);
+        let (thread_lost, thread_notify) = (Arc::clone(&lost), Arc::clone(&notify));
         let writer = std::thread::Builder::new()
             .name("access-log".into())
-            .spawn(move || write_lines(output, &lines, &thread_lost, &notify))?;
-        Ok(Self { sender: Some(sender), lost, writer: Some(writer) })
+            .spawn(move || write_lines(output, &lines, &thread_lost, &thread_notify))?;
+        Ok(Self { sender: Some(sender), lost, notify, writer: Some(writer) })
     }
 
     /// A buffer for one core.
     pub fn buffer(&self) -> LogBuffer {
-        LogBuffer { lines: Vec::new(), count: 0, to: self.sender.clone(), lost: Arc::clone(&self.lost) }
+        LogBuffer {
+            lines: Vec::new(),
+            count: 0,
+            to: self.sender.clone(),
+            lost: Arc::clone(&self.lost),
+            notify: Arc::clone(&self.notify),
+        }
     }
 
     /// Waits until all is written, but not for a reader that does not read. Every buffer must be gone.
@@ -190,26 +199,22 @@ fn write_lines(
     notify: &Notify,
 ) {
     let mut failing = false;
-    let mut lost_before = 0;
     for batch in lines {
-        let written = output.write_all(&batch).and_then(|()| output.flush());
-        let say = |text: String| notify(Notice { level: Level::Warning, text });
-        match written {
-            Err(error) if !failing => {
-                failing = true;
-                say(format!("the access log cannot be written: {error}; lines are lost until it can"));
+        match output.write_all(&batch).and_then(|()| output.flush()) {
+            Err(error) => {
+                lost.fetch_add(memchr::memchr_iter(b'\n', &batch).count() as u64, Relaxed);
+                if !std::mem::replace(&mut failing, true) {
+                    let text =
+                        format!("the access log cannot be written: {error}; lines are lost until it can");
+                    notify(Notice { level: Level::Warning, text });
+                }
             }
-            Err(_) => {}
-            Ok(()) if failing => {
-                failing = false;
-                notify(Notice { level: Level::Info, text: "the access log is written again".into() });
+            Ok(()) if std::mem::replace(&mut failing, false) => {
+                let lost = lost.load(Relaxed);
+                let text = format!("the access log is written again; {lost} lines were lost so far");
+                notify(Notice { level: Level::Info, text });
             }
             Ok(()) => {}
-        }
-        let lost_now = lost.load(Relaxed);
-        if lost_now > lost_before {
-            say(format!("the access log could not keep up: {} lines lost", lost_now - lost_before));
-            lost_before = lost_now;
         }
     }
 }

@@ -252,7 +252,9 @@ impl Controller {
             watched.engine = engine;
             if let Some(models) = models {
                 if !same_models {
-                    let names: Vec<&str> = models.iter().map(|model| model.id.as_str()).take(5).collect();
+                    // Names come from the engine: escaped, or they could forge lines.
+                    let names = models.iter().take(5).map(|model| model.id.escape_debug().to_string());
+                    let names: Vec<String> = names.collect();
                     let text = format!(
                         "endpoint {} is {engine} and serves {} model{}: {}",
                         watched.upstream.name,

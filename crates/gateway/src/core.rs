@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,8 @@ pub struct Shared {
     pub draining: AtomicBool,
     /// An endpoint has answered.
     pub ready: AtomicBool,
+    /// Access log lines that were lost.
+    pub log_lost: Arc<AtomicU64>,
     /// One for each core.
     pub gauges: Vec<Gauge>,
 }

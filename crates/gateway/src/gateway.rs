@@ -71,6 +71,8 @@ pub struct Snapshot {
     pub ledgers: Vec<Ledger>,
     /// Open client connections and requests of each core.
     pub open: Vec<(usize, usize)>,
+    /// Access log lines that were lost.
+    pub log_lines_lost: u64,
     /// When this was.
     pub at: Instant,
     /// The same on the gateway's clock, milliseconds.
@@ -102,6 +104,7 @@ impl Gateway {
             epoch: Instant::now(),
             draining: AtomicBool::new(false),
             ready: AtomicBool::new(false),
+            log_lost: Arc::clone(&log.lost),
             gauges: (0..count).map(|_| Gauge::default()).collect(),
         });
         // The picture is in place before the first client is accepted.
@@ -224,6 +227,7 @@ impl Observer {
             world: self.shared.world.load_full(),
             ledgers,
             open: self.shared.gauges.iter().map(load).collect(),
+            log_lines_lost: self.shared.log_lost.load(Relaxed),
             at: now,
             now_ms: self.shared.ms(now),
             ready: self.is_ready(),

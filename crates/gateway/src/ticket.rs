@@ -264,6 +264,14 @@ impl Ticket {
     }
 }
 
+/// Token counts beyond this are no counts: no context is that long, and sums must not run over.
+const MAX_TOKENS: u64 = 1 << 32;
+
+fn is_plausible(usage: &Usage) -> bool {
+    let counts = [usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens.unwrap_or(0)];
+    counts.iter().all(|&count| count <= MAX_TOKENS)
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
         let core = &self.core;
@@ -275,6 +283,7 @@ impl Drop for Ticket {
         if let (Watch::Stream(scan), None) = (&self.watch, &self.usage) {
             self.usage = scan.usage(); // what was reported before the end, if it ended early
         }
+        self.usage = self.usage.filter(is_plausible);
         let endpoint = self.place.as_ref().map(|place| place.endpoint);
         {
             let mut ledger = core.ledger.borrow_mut();

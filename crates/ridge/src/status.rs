@@ -86,7 +86,7 @@ impl Status {
             endpoints,
             requests,
             histograms,
-            counters: counters(&all, &seen.ledgers),
+            counters: counters(&all, seen),
             gauges: gauges(seen, &all),
             recent: recent.into_iter().map(|request| recent_request(seen, request)).collect(),
         }
@@ -204,7 +204,7 @@ fn by_model(world: &World, all: &Ledger) -> (Vec<RequestCount>, Vec<Histogram>) 
     (requests, histograms)
 }
 
-fn counters(all: &Ledger, ledgers: &[Ledger]) -> Vec<admin::Series> {
+fn counters(all: &Ledger, seen: &gateway::Snapshot) -> Vec<admin::Series> {
     let one = |name: &str, help: &str, labels: Vec<(String, String)>, value: u64| admin::Series {
         name: name.into(),
         help: help.into(),
@@ -215,10 +215,16 @@ fn counters(all: &Ledger, ledgers: &[Ledger]) -> Vec<admin::Series> {
         let help = "Requests refused by the gateway itself, by reason.";
         one("ridge_refusals_total", help, vec![("code".into(), (*code).into())], count)
     });
-    let accepted = ledgers.iter().map(|ledger| ledger.connections_total).sum();
+    let accepted = seen.ledgers.iter().map(|ledger| ledger.connections_total).sum();
     refusals
         .chain([
             one("ridge_client_connections_total", "Client connections accepted.", Vec::new(), accepted),
+            one(
+                "ridge_access_log_lines_lost_total",
+                "Access log lines that could not be written.",
+                Vec::new(),
+                seen.log_lines_lost,
+            ),
             one(
                 "ridge_oversized_events_total",
                 "Stream events too large for their usage to be read.",
