@@ -9,7 +9,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, sleep_until};
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -94,7 +93,7 @@ impl FileWatch {
                 sleep_until(next_poll).await;
             }
             if self.may_have_changed().await {
-                let read = read_bounded(&self.path).await;
+                let read = crate::read_file(&self.path, MAX_BYTES);
                 if self.is_settled(&read) {
                     return read;
                 }
@@ -152,15 +151,4 @@ impl FileWatch {
         self.seen = stamp;
         self.dirty || self.unsettled.is_some() || fresh || stale
     }
-}
-
-async fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let file = tokio::fs::File::open(path).await?;
-    // A pipe would wait for a writer, a device has no end.
-    if !file.metadata().await?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut contents = Vec::new();
-    file.take(MAX_BYTES).read_to_end(&mut contents).await?;
-    Ok(contents)
 }

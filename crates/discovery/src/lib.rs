@@ -24,6 +24,7 @@ mod dns;
 mod event;
 mod file;
 mod merge;
+mod read;
 mod secret;
 mod sources;
 
@@ -31,5 +32,6 @@ pub use dns::{DnsError, Nameservers};
 pub use event::{Event, Report};
 pub use file::FileWatch;
 pub use merge::{Endpoint, Origin};
+pub use read::read_file;
 pub use secret::{Secret, SecretError, read_api_key};
 pub use sources::{Options, Sources};

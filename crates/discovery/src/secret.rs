@@ -6,6 +6,9 @@ use config::{ApiKey, KeySource};
 
 const MAX_BYTES: usize = 8 << 10;
 
+/// A file that is larger holds something else.
+const MAX_FILE_BYTES: u64 = 64 << 10;
+
 /// A key. It is not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
@@ -50,7 +53,7 @@ pub fn read_api_key(key: &ApiKey) -> Result<Secret, SecretError> {
             Some(value) => (format!("the environment variable {name}"), value.into_encoded_bytes()),
             None => return Err(SecretError::NotSet(name.to_string())),
         },
-        Some(KeySource::File(path)) => match std::fs::read(path) {
+        Some(KeySource::File(path)) => match crate::read_file(path, MAX_FILE_BYTES) {
             Ok(bytes) => (path.to_string(), bytes),
             Err(error) => {
                 let path = path.to_string();

@@ -199,10 +199,14 @@ fn write_lines(
     notify: &Notify,
 ) {
     let mut failing = false;
+    // A full disk may have taken the beginning of a line: the next one starts on a line of its own.
+    let mut cut = false;
     for batch in lines {
-        match output.write_all(&batch).and_then(|()| output.flush()) {
+        let mut written = 0;
+        match write_batch(&mut output, &batch, &mut cut, &mut written) {
             Err(error) => {
-                lost.fetch_add(memchr::memchr_iter(b'\n', &batch).count() as u64, Relaxed);
+                cut |= written > 0 && batch[written - 1] != b'\n';
+                lost.fetch_add(memchr::memchr_iter(b'\n', &batch[written..]).count() as u64, Relaxed);
                 if !std::mem::replace(&mut failing, true) {
                     let text =
                         format!("the access log cannot be written: {error}; lines are lost until it can");
@@ -216,5 +220,64 @@ fn write_lines(
             }
             Ok(()) => {}
         }
+    }
+}
+
+/// Writes a batch, after a line end if the last one was cut; `written` says how much of it was written.
+fn write_batch(
+    output: &mut impl Write,
+    batch: &[u8],
+    cut: &mut bool,
+    written: &mut usize,
+) -> std::io::Result<()> {
+    if *cut {
+        output.write_all(b"\n")?;
+        *cut = false;
+    }
+    while *written < batch.len() {
+        match output.write(&batch[*written..]) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(more) => *written += more,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes so many bytes, then is full until it is given room.
+    struct Disk {
+        bytes: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let take = bytes.len().min(self.room);
+            self.room -= take;
+            self.bytes.extend_from_slice(&bytes[..take]);
+            if take == 0 { Err(std::io::ErrorKind::StorageFull.into()) } else { Ok(take) }
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_cut_by_a_full_disk_spoils_no_other() {
+        let mut disk = Disk { bytes: Vec::new(), room: 6 };
+        let (mut cut, mut written) = (false, 0);
+        assert!(write_batch(&mut disk, b"one\ntwo\n", &mut cut, &mut written).is_err());
+        assert_eq!(written, 6);
+        cut = true; // as the writer notes it: the sixth byte ends no line
+        disk.room = 100;
+        written = 0;
+        write_batch(&mut disk, b"three\n", &mut cut, &mut written).unwrap();
+        assert_eq!(disk.bytes, b"one\ntw\nthree\n");
     }
 }

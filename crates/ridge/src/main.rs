@@ -70,7 +70,8 @@ fn sim(options: sim_server::SimOptions) -> Outcome {
 
 fn configuration(command: &config::ConfigCommand) -> ExitCode {
     use std::io::{IsTerminal, Write};
-    let output = command.run(|path| std::fs::read(path), std::io::stderr().is_terminal());
+    let output = command
+        .run(|path| discovery::read_file(path, serve::MAX_FILE_BYTES), std::io::stderr().is_terminal());
     // A closed pipe (`| head`) is no error of ours.
     let _ = std::io::stdout().write_all(output.stdout.as_bytes());
     let _ = std::io::stderr().write_all(output.stderr.as_bytes());

@@ -15,6 +15,9 @@ use crate::{Outcome, local_runtime, notices, settings, signals, status};
 /// How often the configuration file is looked at.
 const POLL: Duration = Duration::from_millis(500);
 
+/// More than the configuration's own bound on a file, which has the better message.
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
+
 /// Runs the gateway until SIGINT or SIGTERM.
 pub fn run(flags: &ServeFlags) -> Outcome {
     let (config, text) = load(flags)?;
@@ -111,7 +114,7 @@ impl Running<'_> {
     async fn reload_from_disk(&mut self) {
         match &self.flags.config {
             Some(path) => {
-                let text = std::fs::read(path);
+                let text = discovery::read_file(path, MAX_FILE_BYTES);
                 self.reload(text).await;
             }
             None => {
@@ -215,6 +218,7 @@ fn load(flags: &ServeFlags) -> Result<(Config, Vec<u8>), String> {
 
 fn read(path: &Path) -> Result<(String, Vec<u8>), config::Diagnostics> {
     let name = path.display().to_string();
-    let text = std::fs::read(path).map_err(|error| config::unreadable(&name, &error))?;
+    let text =
+        discovery::read_file(path, MAX_FILE_BYTES).map_err(|error| config::unreadable(&name, &error))?;
     Ok((name, text))
 }
