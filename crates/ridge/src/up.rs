@@ -73,13 +73,14 @@ pub fn run(flags: &UpFlags) -> Outcome {
 }
 
 fn bring_up(flags: &UpFlags, terminal: bool, notify: &Notify) -> Outcome {
+    let ended = signals::flag();
     let mut notes = Vec::new();
     let mut upstreams = find(flags, &mut notes)?;
     let simulated = match upstreams.is_empty() || flags.sim.is_some() {
         true => Some(simulate(flags.sim.unwrap_or(SIMULATED), &mut upstreams, &mut notes)?),
         false => None,
     };
-    let outcome = front(flags, terminal, notify, upstreams, notes);
+    let outcome = front(flags, terminal, notify, upstreams, notes, &ended);
     if let Some(simulated) = simulated {
         simulated.end();
     }
@@ -196,6 +197,7 @@ fn front(
     notify: &Notify,
     upstreams: Vec<Upstream>,
     mut notes: Vec<String>,
+    ended: &AtomicBool,
 ) -> Outcome {
     let gateway = start_gateway(flags.listen, terminal, notify, upstreams, &mut notes)?;
     let (listener, address) = free_listener(flags.admin)?;
@@ -211,7 +213,7 @@ fn front(
         loop {
             let snapshot = source.snapshot().await;
             let model = snapshot.endpoints.iter().flat_map(|endpoint| &endpoint.models).next().cloned();
-            if model.is_some() || began.elapsed() > READY_TIME {
+            if model.is_some() || began.elapsed() > READY_TIME || ended.load(Ordering::Acquire) {
                 return model;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -220,30 +222,34 @@ fn front(
     let gateway_url =
         gateway.addresses().first().map(|address| format!("http://{address}")).unwrap_or_default();
     match (&model, gateway.addresses().first()) {
+        _ if ended.load(Ordering::Acquire) => {}
         (Some(model), Some(&address)) => notes.push(first_request(address, model)),
         _ => notes.push("no engine has named a model yet: requests will get 503 until one does".into()),
     }
     let admin_url = Some(format!("http://{}", admin.address()));
     let info = live::UpInfo { gateway_url, admin_url, model, notes };
-    if terminal {
-        let ended = AtomicBool::new(false);
-        let shown = live::run_live(&*source, &info, &ended);
-        ended.store(true, Ordering::Release);
-        if let Err(error) = shown {
+    if terminal && !ended.load(Ordering::Acquire) {
+        if let Err(error) = live::run_live(&*source, &info, ended) {
             notices::say(&ready_line(&gateway, Some(&admin)));
             notices::warn(notify, format!("no live view: {error}"));
-            runtime.block_on(signals::ended());
+            wait_for(ended);
         }
     } else {
         for note in &info.notes {
             notices::info(notify, note.clone());
         }
         notices::say(&ready_line(&gateway, Some(&admin)));
-        runtime.block_on(signals::ended());
+        wait_for(ended);
     }
     runtime.block_on(gateway.shutdown(Duration::ZERO, DRAIN));
     admin.stop();
     Ok(())
+}
+
+fn wait_for(ended: &AtomicBool) {
+    while !ended.load(Ordering::Acquire) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 fn start_gateway(
