@@ -272,8 +272,8 @@ impl Controller {
 
     fn reached(&self, endpoint: &Endpoint, name: &str, error: Option<&probe::ProbeError>) {
         let health = match error {
-            None => Health::Up,
-            Some(probe::ProbeError::Exchange(crate::upstream::ExchangeError::Connect(_))) => Health::Down,
+            None | Some(probe::ProbeError::Body) => Health::Up,
+            Some(error) if is_unreachable(error) => Health::Down,
             Some(_) => return, // slow or broken answers: requests will tell
         };
         if health == Health::Up {
@@ -281,12 +281,17 @@ impl Controller {
         }
         if endpoint.set_health(health) {
             let (level, text) = match error {
-                None => (Level::Info, format!("endpoint {name} is up")),
+                _ if health == Health::Up => (Level::Info, format!("endpoint {name} is up")),
+                None => return,
                 Some(error) => (Level::Warning, format!("endpoint {name} is down: {error}")),
             };
             (self.notify)(Notice { level, text });
         }
     }
+}
+
+fn is_unreachable(error: &probe::ProbeError) -> bool {
+    matches!(error, probe::ProbeError::Exchange(crate::upstream::ExchangeError::Connect(_)))
 }
 
 /// Runs the control thread until it is told to stop.
@@ -341,43 +346,57 @@ async fn watch(controller: Rc<Controller>, id: EndpointId) {
     let mut next = tokio::time::Instant::now();
     let mut learned_at: Option<Instant> = None;
     let mut first = true;
-    // What was wrong with its list of models, so that it is told once.
-    let mut list_refused: Option<String> = None;
+    // What it could not be asked, so that it is told once.
+    let mut told: Option<String> = None;
     while let Some(look) = controller.look(id) {
         let Look { name, target, endpoint, engine, asks_models, policy } = look;
         let (pool, timeout) = (&controller.pool, policy.signal_timeout);
         let was_down = endpoint.health() == Health::Down;
-        let round = async {
-            let mut engine = engine;
-            if learned_at.is_none_or(|at| at.elapsed() >= RELEARN) || was_down {
+        let mut engine = engine;
+        let mut trouble = None;
+        if learned_at.is_none_or(|at| at.elapsed() >= RELEARN) || was_down {
+            let learned = async {
                 if engine == EngineKind::Unknown || was_down {
                     let asked = probe::detect(pool, &target, timeout).await?;
-                    if controller.look(id).is_some_and(|now| now.engine == engine) {
-                        engine = if asked == EngineKind::Unknown { engine } else { asked };
+                    if asked != EngineKind::Unknown
+                        && controller.look(id).is_some_and(|now| now.engine == engine)
+                    {
+                        engine = asked;
                     }
                 }
-                let models = match asks_models {
-                    true => probe::models(pool, &target, timeout).await?,
-                    false => Ok(None),
-                };
-                let refused = models.as_ref().err().map(ToString::to_string);
-                if let Some(text) = refused.as_ref().filter(|_| refused != list_refused) {
-                    let text = format!("endpoint {name}: {text}");
-                    (controller.notify)(Notice { level: Level::Warning, text });
+                match asks_models {
+                    true => probe::models(pool, &target, timeout).await,
+                    false => Ok(Ok(None)),
                 }
-                list_refused = refused;
-                let models = models.unwrap_or_default();
-                learned_at = Some(Instant::now());
-                controller.learned(id, engine, models);
+            };
+            match learned.await {
+                Ok(Ok(models)) => {
+                    learned_at = Some(Instant::now());
+                    controller.learned(id, engine, models);
+                }
+                Ok(Err(error)) => {
+                    learned_at = Some(Instant::now());
+                    trouble = Some(error.to_string());
+                    controller.learned(id, engine, None);
+                }
+                Err(error) => {
+                    learned_at = None;
+                    // That it cannot be reached is told below.
+                    trouble = (!is_unreachable(&error)).then(|| format!("cannot ask what it is: {error}"));
+                }
             }
-            let signals = probe::signals(pool, &target, engine, timeout).await?;
-            endpoint.observe(signals, controller.shared.ms(Instant::now()));
-            Ok::<(), probe::ProbeError>(())
-        };
-        let outcome = round.await;
-        controller.reached(&endpoint, &name, outcome.as_ref().err());
-        if outcome.is_err() {
-            learned_at = None;
+            if let Some(text) = trouble.as_ref().filter(|_| trouble != told) {
+                let text = format!("endpoint {name}: {text}");
+                (controller.notify)(Notice { level: Level::Warning, text });
+            }
+            told = trouble;
+        }
+        // Asked whatever became of the questions before: an engine whose list of models is of no use still works.
+        let signals = probe::signals(pool, &target, engine, timeout).await;
+        controller.reached(&endpoint, &name, signals.as_ref().err());
+        match signals {
+            Ok(signals) => endpoint.observe(signals, controller.shared.ms(Instant::now())),
+            Err(_) => learned_at = None,
         }
         let interval = policy.signal_interval;
         if std::mem::take(&mut first) {

@@ -21,6 +21,9 @@ const DISCARD_FACTOR: u64 = 4;
 /// Longest time spent on that.
 const DISCARD_TIME: Duration = Duration::from_secs(10);
 
+/// A client that pauses this long waits for an answer.
+const DISCARD_PAUSE: Duration = Duration::from_millis(500);
+
 /// Memory set aside at once for a body whose length the client announced; the rest is taken as it comes.
 const MAX_RESERVE: u64 = 1 << 20;
 
@@ -86,7 +89,10 @@ pub async fn receive(
 pub async fn discard(mut incoming: Incoming, limit: u64) {
     let read = async {
         let mut left = limit.saturating_mul(DISCARD_FACTOR);
-        while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
+        loop {
+            let next =
+                tokio::time::timeout(DISCARD_PAUSE, poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)));
+            let Ok(Some(Ok(frame))) = next.await else { break };
             let length = frame.data_ref().map_or(0, |data| data.len() as u64);
             left = left.saturating_sub(length);
             if left == 0 {

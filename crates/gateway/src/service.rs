@@ -95,9 +95,13 @@ async fn dispatch(
     http1_1: bool,
     unread: &mut Option<Incoming>,
 ) -> Result<Outcome, Refused> {
+    let (method, uri) = (ticket.method().clone(), ticket.uri().clone());
+    let path = uri.path();
+    let routed = api::route(method.as_str(), path);
+    let dialect = dialect_of(routed);
     if headers.get_all(header::AUTHORIZATION).into_iter().nth(1).is_some() {
         return Err(Refused::new(
-            Dialect::OpenAi,
+            dialect,
             400,
             "several_authorizations",
             "the request has more than one Authorization header; two readers could believe different ones: send one",
@@ -105,7 +109,7 @@ async fn dispatch(
     }
     if http1_1 && headers.get_all(header::HOST).iter().count() != 1 {
         return Err(Refused::new(
-            Dialect::OpenAi,
+            dialect,
             400,
             "no_single_host",
             "the request has no Host field, or several; HTTP/1.1 wants exactly one",
@@ -118,11 +122,9 @@ async fn dispatch(
             "the request's line and fields have {size} bytes; the limit is {} (`limits.header_bytes`)",
             world.policy.header_bytes
         );
-        return Err(Refused::new(Dialect::OpenAi, 431, "head_too_large", message));
+        return Err(Refused::new(dialect, 431, "head_too_large", message));
     }
-    let (method, uri) = (ticket.method().clone(), ticket.uri().clone());
-    let path = uri.path();
-    match api::route(method.as_str(), path) {
+    match routed {
         Routed::Known(operation) => {
             ticket.set_operation(operation);
             match operation {
@@ -139,7 +141,7 @@ async fn dispatch(
         Routed::Unknown => match world.policy.extra_paths.iter().find(|extra| extra.covers(path)) {
             Some(extra) if extra.methods.contains(&method) => pass_on(ticket, headers, unread).await,
             Some(extra) => Err(wrong_extra_method(extra, path, &method)),
-            None => Err(unknown_path(path)),
+            None => Err(unknown_path(dialect, path)),
         },
     }
 }
@@ -152,19 +154,27 @@ fn health(core: &Core, path: &str) -> Option<Response<Bytes>> {
     }
 }
 
+/// The shape of errors that who calls this expects; OpenAI's where it is no call that is known.
+fn dialect_of(routed: Routed) -> Dialect {
+    match routed {
+        Routed::Known(operation) | Routed::WrongMethod { operation, .. } => operation.dialect(),
+        Routed::Unknown => Dialect::OpenAi,
+    }
+}
+
 /// Bytes of a head in HTTP/1.1's form.
 fn head_size(ticket: &Ticket, headers: &HeaderMap) -> usize {
     let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     ticket.path_and_query().len() + 16 + fields.sum::<usize>()
 }
 
-fn unknown_path(path: &str) -> Refused {
+fn unknown_path(dialect: Dialect, path: &str) -> Refused {
     let shown: String = path.chars().take(200).collect();
     let message = format!(
         "{shown} is not an inference path. Engines have paths that unload models or run commands, so others are \
          passed on only when listed under `allow_paths` in the gateway's configuration"
     );
-    Refused::new(Dialect::OpenAi, 404, "unknown_path", message)
+    Refused::new(dialect, 404, "unknown_path", message)
 }
 
 fn wrong_extra_method(extra: &ExtraPath, path: &str, method: &Method) -> Refused {

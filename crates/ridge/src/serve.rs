@@ -127,6 +127,12 @@ impl Running<'_> {
     async fn reload(&mut self, text: std::io::Result<Vec<u8>>) {
         let Some(path) = &self.flags.config else { return };
         let name = path.display().to_string();
+        if text.as_ref().is_ok_and(|text| text.trim_ascii().is_empty()) {
+            let text = format!(
+                "{name} is empty, as files are that are being written: the configuration stays as it was"
+            );
+            return notices::warn(&self.notify, text);
+        }
         let loaded = text
             .map_err(|error| config::unreadable(&name, &error))
             .and_then(|text| Config::load(Some((&name, &text)), self.flags));

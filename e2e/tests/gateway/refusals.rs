@@ -33,6 +33,23 @@ fn paths_that_no_client_should_reach() {
 }
 
 #[test]
+fn a_refusal_before_the_body_is_read_has_the_shape_of_the_call() {
+    let house = House::with(vec![ScriptedEngine::answering(script::json(200, "{}"))], &[]);
+    for (path, shape) in
+        [("/v1/messages", "/error/type"), ("/api/chat", "/code"), ("/v1/responses", "/error/code")]
+    {
+        let mut client = rig::RawClient::connect(house.addr());
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: a\r\nauthorization: b\r\ncontent-length: 2\r\n\r\n{{}}"
+        );
+        client.send(head.into_bytes());
+        let answer = client.read_response();
+        assert_eq!(answer.status(), 400, "{path}");
+        assert!(answer.json().pointer(shape).is_some_and(|value| value.is_string()), "{}", answer.text());
+    }
+}
+
+#[test]
 fn a_path_that_the_configuration_lists_is_passed_on() {
     let engine = ScriptedEngine::answering(script::json(200, r#"{"ok":1}"#));
     let house = House::with(vec![engine], &["--allow-path", "/custom/*"]);

@@ -28,6 +28,9 @@ const READ_BYTES: usize = 64 * 1024;
 /// Bound for a response's head.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
+/// Informational answers before the real one. One or two are usual; an endless row of them would keep a core busy.
+const MAX_INTERIM: usize = 32;
+
 thread_local! {
     /// Where every connection of this core reads to: an idle or waiting connection owns no buffer.
     static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
@@ -157,7 +160,7 @@ impl Connection {
         let mut unsent = head.chain(body.clone());
         let total = unsent.remaining();
         // Informational answers (100, 103) may come first; they are for this connection, not for the client.
-        loop {
+        for _ in 0..=MAX_INTERIM {
             let wait = poll_fn(|cx| self.poll_send_and_head(cx, &mut unsent, total, method));
             let answer = wait.await?;
             if answer.status.is_informational() {
@@ -177,6 +180,7 @@ impl Connection {
             }
             return Ok((answer, self));
         }
+        Err(HeadError::Interim.into())
     }
 
     /// Writes what can be written while looking for an answer, which may come before the request is out.

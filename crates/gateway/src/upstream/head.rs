@@ -22,6 +22,9 @@ pub enum HeadError {
     /// A transfer coding other than `chunked` alone, which was not asked for; or any from HTTP/1.0.
     #[error("the answer has a Transfer-Encoding other than chunked")]
     Coding,
+    /// More informational answers than anyone needs.
+    #[error("the answer is preceded by too many informational ones")]
+    Interim,
     /// Another protocol from here on, which was not asked for.
     #[error("the answer switches protocols unasked")]
     Switch,
