@@ -121,6 +121,9 @@ settings! {
     pub struct Limits {
         /// The largest request body; larger ones get 413.
         body: ByteSize { default: "64MiB", min: "1KiB", max: "16GiB", example: "128MiB" },
+        /// Request bodies that the gateway holds at one time, all together; beyond that requests get 503. A body is held
+        /// until its answer begins, since until then it may have to be sent again.
+        bodies: ByteSize { default: "1GiB", min: "1MiB", max: "1TiB", example: "4GiB" },
         /// The most bytes of a request's line and headers together; more get 431.
         header_bytes: ByteSize { default: "64KiB", min: "8KiB", max: "1MiB", example: "64KiB" },
         /// The most headers of a request; more get 431.

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access_log::LogBuffer;
+use crate::bodies::Bodies;
 use crate::client::ClientStream;
 use crate::ledger::Ledger;
 use crate::local::LocalExecutor;
@@ -52,6 +53,8 @@ pub struct Shared {
     pub draining: AtomicBool,
     /// An endpoint has answered.
     pub ready: AtomicBool,
+    /// Bytes that cores have reserved for request bodies.
+    pub body_bytes: Arc<AtomicU64>,
     /// Access log lines that were lost.
     pub log_lost: Arc<AtomicU64>,
     /// One for each core.
@@ -95,6 +98,8 @@ pub struct Core {
     pub shared: Arc<Shared>,
     /// Upstream connections.
     pub pool: Pool,
+    /// Memory for request bodies.
+    pub bodies: Rc<Bodies>,
     /// Counts.
     pub ledger: RefCell<Ledger>,
     /// Access log lines on their way.
@@ -126,7 +131,9 @@ impl Core {
     pub fn new(index: usize, shared: Arc<Shared>, seed: u64, log: LogBuffer, notify: Notify) -> Rc<Self> {
         let mut cache = arc_swap::Cache::new(Arc::clone(&shared.world));
         let local = Rc::new(Arc::clone(cache.load()));
+        let bodies = Bodies::new(Arc::clone(&shared.body_bytes));
         Rc::new(Self {
+            bodies,
             index,
             shared,
             pool: Pool::default(),

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -71,6 +71,8 @@ pub struct Snapshot {
     pub ledgers: Vec<Ledger>,
     /// Open client connections and requests of each core.
     pub open: Vec<(usize, usize)>,
+    /// Bytes reserved for request bodies.
+    pub body_bytes: u64,
     /// Access log lines that were lost.
     pub log_lines_lost: u64,
     /// When this was.
@@ -104,6 +106,7 @@ impl Gateway {
             epoch: Instant::now(),
             draining: AtomicBool::new(false),
             ready: AtomicBool::new(false),
+            body_bytes: Arc::new(AtomicU64::new(0)),
             log_lost: Arc::clone(&log.lost),
             gauges: (0..count).map(|_| Gauge::default()).collect(),
         });
@@ -227,6 +230,7 @@ impl Observer {
             world: self.shared.world.load_full(),
             ledgers,
             open: self.shared.gauges.iter().map(load).collect(),
+            body_bytes: self.shared.body_bytes.load(Relaxed),
             log_lines_lost: self.shared.log_lost.load(Relaxed),
             at: now,
             now_ms: self.shared.ms(now),

@@ -5,17 +5,18 @@
 //! connections, upstream connections and counts; nothing that cores share is locked on a request's way.
 //!
 //! ```no_run
-//! # fn settings() -> (gateway::Startup, Vec<gateway::Upstream>) { unimplemented!() }
-//! let (startup, upstreams) = settings();
-//! let gateway = gateway::Gateway::start(startup, gateway::Policy::default(), upstreams)?;
-//! println!("{:?}", gateway.addresses());
-//! # Ok::<(), gateway::StartError>(())
+//! fn start(startup: gateway::Startup, upstreams: Vec<gateway::Upstream>) -> Result<(), gateway::StartError> {
+//!     let gateway = gateway::Gateway::start(startup, gateway::Policy::default(), upstreams)?;
+//!     println!("{:?}", gateway.addresses());
+//!     Ok(())
+//! }
 //! ```
 //!
 //! It is not a general reverse proxy: it answers inference calls, and other paths only when they are listed.
 
 mod accept;
 mod access_log;
+mod bodies;
 mod body;
 mod client;
 mod control;

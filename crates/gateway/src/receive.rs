@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::time::Duration;
 
 use api::Dialect;
@@ -10,7 +11,9 @@ use http::HeaderMap;
 use http_body::Body;
 use hyper::body::Incoming;
 
+use crate::bodies::{Bodies, Held};
 use crate::refuse::Refused;
+use crate::settings::Policy;
 use crate::upstream::clean_trailers;
 
 /// The body of a refused request is read to its end and thrown away, up to this multiple of the limit: a client
@@ -34,20 +37,25 @@ pub struct Received {
     pub body: Bytes,
     /// Fields after it.
     pub trailers: Option<HeaderMap>,
+    /// Its place in the count of bytes held.
+    _held: Held,
 }
 
-/// Takes the body out of `unread` and reads it, of at most `limit` bytes.
+/// Takes the body out of `unread` and reads it, within the limits on one body and on all of them.
 pub async fn receive(
+    bodies: &Rc<Bodies>,
     unread: &mut Option<Incoming>,
-    limit: u64,
+    policy: &Policy,
     dialect: Dialect,
 ) -> Result<Received, Refused> {
+    let limit = policy.body_limit;
+    let mut held = bodies.hold();
     let announced = unread.as_ref().map_or(0, |incoming| incoming.size_hint().lower());
     if announced > limit {
         return Err(too_large(dialect, limit, Some(announced)));
     }
     let Some(mut incoming) = unread.take() else {
-        return Ok(Received { body: Bytes::new(), trailers: None });
+        return Ok(Received { body: Bytes::new(), trailers: None, _held: held });
     };
     let mut first: Option<Bytes> = None;
     let mut joined: Option<BytesMut> = None;
@@ -69,6 +77,10 @@ pub async fn receive(
             *unread = Some(incoming);
             return Err(too_large(dialect, limit, None));
         }
+        if !held.add(data.len(), policy.bodies_limit) {
+            *unread = Some(incoming);
+            return Err(bodies_full(dialect, policy.bodies_limit));
+        }
         match (&mut joined, first.take()) {
             (Some(joined), _) => joined.extend_from_slice(&data),
             (None, None) => first = Some(data), // most bodies come in one piece and are not copied
@@ -82,7 +94,7 @@ pub async fn receive(
         }
     }
     let body = joined.map(BytesMut::freeze).or(first).unwrap_or_default();
-    Ok(Received { body, trailers })
+    Ok(Received { body, trailers, _held: held })
 }
 
 /// Reads a body that is not wanted to its end, within bounds.
@@ -101,6 +113,13 @@ pub async fn discard(mut incoming: Incoming, limit: u64) {
         }
     };
     let _ = tokio::time::timeout(DISCARD_TIME, read).await;
+}
+
+fn bodies_full(dialect: Dialect, limit: u64) -> Refused {
+    let message = format!(
+        "the gateway holds request bodies of {limit} bytes in all, its limit (`limits.bodies`); try again"
+    );
+    Refused::new(dialect, 503, "bodies_full", message).retry_after_s(1)
 }
 
 fn too_large(dialect: Dialect, limit: u64, announced: Option<u64>) -> Refused {

@@ -201,7 +201,7 @@ async fn inference(
         return Err(Refused::new(dialect, 415, "unsupported_content_encoding", message));
     }
     let world = Rc::clone(ticket.world());
-    let received = receive(unread, world.policy.body_limit, dialect).await?;
+    let received = receive(&ticket.core().bodies, unread, &world.policy, dialect).await?;
     ticket.received(received.body.len());
     let fields = understand(operation, headers, &received.body).map_err(|error| {
         let refused = Refused::new(dialect, 400, error.code.as_str(), error.message.clone());
@@ -261,8 +261,8 @@ async fn pass_on(
     headers: &HeaderMap,
     unread: &mut Option<Incoming>,
 ) -> Result<Outcome, Refused> {
-    let limit = ticket.world().policy.body_limit;
-    let received = receive(unread, limit, Dialect::OpenAi).await?;
+    let world = Rc::clone(ticket.world());
+    let received = receive(&ticket.core().bodies, unread, &world.policy, Dialect::OpenAi).await?;
     ticket.received(received.body.len());
     let has_body = !received.body.is_empty() || headers.contains_key(header::CONTENT_LENGTH);
     let routing = Routing {

@@ -63,6 +63,8 @@ pub enum Level {
 pub struct Policy {
     /// Largest request body, bytes.
     pub body_limit: u64,
+    /// Request bodies held at one time, all together, bytes.
+    pub bodies_limit: u64,
     /// Largest request head, bytes.
     pub header_bytes: usize,
     /// Most request header fields.
@@ -95,6 +97,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             body_limit: 64 << 20,
+            bodies_limit: 1 << 30,
             header_bytes: 64 << 10,
             header_count: 128,
             connect_timeout: Duration::from_secs(3),

@@ -11,6 +11,7 @@ use http::HeaderValue;
 pub fn policy(config: &Config) -> Policy {
     Policy {
         body_limit: config.limits.body.0,
+        bodies_limit: config.limits.bodies.0,
         header_bytes: config.limits.header_bytes.as_usize(),
         header_count: config.limits.header_count as usize,
         connect_timeout: config.timeouts.connect,

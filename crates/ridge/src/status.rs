@@ -248,6 +248,11 @@ fn gauges(seen: &gateway::Snapshot, all: &Ledger) -> Vec<admin::Series> {
             "Requests whose response is not complete.",
             seen.open.iter().map(|(_, requests)| requests).sum(),
         ),
+        one(
+            "ridge_request_body_bytes",
+            "Bytes reserved for request bodies.",
+            usize::try_from(seen.body_bytes).unwrap_or(usize::MAX),
+        ),
         one("ridge_idle_upstream_connections", "Upstream connections kept for later.", all.idle_upstream),
     ]
 }

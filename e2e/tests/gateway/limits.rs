@@ -225,3 +225,24 @@ fn the_default_limit_is_64_mib() {
     client.send(format!("POST {PATH} HTTP/1.1\r\nhost: g\r\ncontent-length: {}\r\n\r\n", (64 << 20) + 1));
     assert_eq!(client.read_response().status(), 413);
 }
+
+#[test]
+fn all_bodies_together_are_bounded() {
+    let house =
+        House::with(vec![ScriptedEngine::answering(script::json(200, "{}"))], &["--limits-bodies", "4MiB"]);
+    let body = completion(&"x".repeat(3 << 20));
+    // A client that sends most of its body and then nothing holds what it sent.
+    let mut slow = RawClient::connect(house.addr());
+    let head = format!("POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n", body.len());
+    slow.send([head.as_bytes(), &body.as_bytes()[..body.len() - 10]].concat());
+    wait_until("it is counted", || {
+        house.ridge.metrics().sum("ridge_request_body_bytes", &[]).is_some_and(|bytes| bytes > 2e6)
+    });
+    let refused = client::post_json(house.addr(), "/v1/completions", &body);
+    assert_eq!(refused.status(), 503);
+    assert!(refused.text().contains("bodies_full"), "{}", refused.text());
+    drop(slow);
+    wait_until("its place is free", || {
+        client::post_json(house.addr(), "/v1/completions", &body).status() == 200
+    });
+}
