@@ -85,7 +85,7 @@ struct State {
     watched: Vec<Watched>,
     next_id: u32,
     labels: BTreeMap<Box<str>, ModelLabel>,
-    label_texts: Vec<Arc<str>>,
+    next_label: u32,
 }
 
 impl Controller {
@@ -96,7 +96,7 @@ impl Controller {
             watched: Vec::new(),
             next_id: 1,
             labels: BTreeMap::new(),
-            label_texts: vec!["other".into()],
+            next_label: ModelLabel::OTHER.0 + 1,
         };
         let controller = Self {
             shared,
@@ -181,18 +181,20 @@ impl Controller {
         }
         world.fleet = Fleet::new(members);
         let names: Vec<Box<str>> = world.fleet.model_names().map(Box::from).collect();
+        // Labels go with their models: engines that load ever new adapters would use all of them up.
+        state.labels.retain(|name, _| world.fleet.model(name).is_some());
         let mut by_model = vec![ModelLabel::OTHER; names.len()];
         for name in names {
-            if !state.labels.contains_key(&name) && state.label_texts.len() < MAX_LABELS {
-                state.labels.insert(name.clone(), ModelLabel(state.label_texts.len() as u32));
-                state.label_texts.push(Arc::from(&*name));
+            if !state.labels.contains_key(&name) && state.labels.len() < MAX_LABELS {
+                state.labels.insert(name.clone(), ModelLabel(state.next_label));
+                state.next_label += 1;
             }
             if let Some(model) = world.fleet.model(&name) {
                 by_model[model.0 as usize] = state.labels.get(&name).copied().unwrap_or(ModelLabel::OTHER);
             }
         }
         world.model_labels = by_model;
-        world.label_texts = state.label_texts.clone();
+        world.label_texts = state.labels.iter().map(|(name, label)| (*label, Arc::from(&**name))).collect();
         let lists = state.watched.iter().filter_map(|watched| watched.models.as_deref());
         world.models_json = Bytes::from(merge_models(lists.clone()));
         let mut objects: BTreeMap<&str, &Model> = BTreeMap::new();
@@ -441,4 +443,84 @@ fn configured_models(upstream: &Upstream) -> Option<Vec<Model>> {
         Some(Model { id: id.clone(), raw: serde_json::value::to_raw_value(&raw).ok()? })
     };
     (!upstream.models.is_empty()).then(|| upstream.models.iter().filter_map(object).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    use arc_swap::ArcSwap;
+    use scheduling::PrefixIndex;
+
+    use super::*;
+
+    fn upstream(models: std::ops::Range<usize>) -> Upstream {
+        Upstream {
+            name: "a".into(),
+            host: "127.0.0.1".into(),
+            port: 1,
+            base: String::new(),
+            labels: BTreeMap::new(),
+            models: models.map(|n| format!("model-{n}")).collect(),
+            role: scheduling::Role::Both,
+            engine: EngineKind::Vllm,
+            revision: None,
+            weight: 1.0,
+            max_in_flight: None,
+            protocol: crate::Protocol::Http1,
+            authorization: None,
+        }
+    }
+
+    fn controller(upstreams: Vec<Upstream>) -> Controller {
+        let shared = Arc::new(Shared {
+            world: Arc::new(ArcSwap::from_pointee(World::default())),
+            index: PrefixIndex::with_entries(1),
+            epoch: Instant::now(),
+            draining: AtomicBool::new(false),
+            ready: AtomicBool::new(false),
+            body_bytes: Arc::new(AtomicU64::new(0)),
+            log_lost: Arc::new(AtomicU64::new(0)),
+            gauges: Vec::new(),
+        });
+        Controller::new(shared, Policy::default(), upstreams, Arc::new(|_| {}))
+    }
+
+    fn label(world: &World, name: &str) -> ModelLabel {
+        world.label(world.fleet.model(name))
+    }
+
+    #[test]
+    fn labels_of_models_that_are_gone_make_room_and_are_not_used_again() {
+        let controller = controller(vec![upstream(0..MAX_LABELS)]);
+        let before = controller.shared.world.load_full();
+        let gone = label(&before, "model-0");
+        assert_eq!(before.label_text(gone), "model-0");
+        // All labels are taken, and then all models change but the last.
+        controller.replace_upstreams(vec![upstream(MAX_LABELS - 1..2 * MAX_LABELS - 1)]);
+        controller.publish();
+        let after = controller.shared.world.load_full();
+        let last = format!("model-{}", MAX_LABELS - 1);
+        assert_eq!(label(&after, &last), label(&before, &last));
+        let new = label(&after, &format!("model-{MAX_LABELS}"));
+        assert_ne!(new, ModelLabel::OTHER);
+        assert!(before.label_texts.keys().all(|&old| old != new));
+        assert!(!after.counts(crate::NOWHERE, gone));
+        assert_eq!(after.label_text(gone), "removed");
+    }
+
+    #[test]
+    fn an_upstream_that_stays_keeps_its_identity_and_one_that_returns_does_not() {
+        let controller = controller(vec![upstream(0..1)]);
+        let id = || controller.shared.world.load().targets.first().map(|target| target.id);
+        let first = id();
+        controller.replace_upstreams(vec![Upstream { weight: 2.0, ..upstream(0..2) }]);
+        controller.publish();
+        assert_eq!(id(), first);
+        controller.replace_upstreams(Vec::new());
+        controller.publish();
+        controller.replace_upstreams(vec![upstream(0..1)]);
+        controller.publish();
+        assert_ne!(id(), first);
+    }
 }

@@ -220,9 +220,8 @@ pub fn run(core: Rc<Core>, mut commands: mpsc::UnboundedReceiver<Command>) -> st
 
 fn housekeeping(core: &Rc<Core>) {
     let world = core.world();
-    let is_current = |id| world.places.contains_key(&id);
-    core.pool.sweep(Instant::now(), is_current);
-    core.ledger.borrow_mut().retain(is_current);
+    core.pool.sweep(Instant::now(), |id| world.places.contains_key(&id));
+    core.ledger.borrow_mut().retain(|endpoint, model| world.counts(endpoint, model));
     core.log.borrow_mut().flush();
 }
 

@@ -195,9 +195,9 @@ impl Ledger {
         self.recent.push_back(request);
     }
 
-    /// Forgets endpoints that are gone: their state goes with them.
-    pub fn retain(&mut self, is_current: impl Fn(EndpointId) -> bool) {
-        self.series.retain(|&(endpoint, _), _| endpoint == NOWHERE || is_current(endpoint));
+    /// Forgets endpoints and models that are gone: their state goes with them.
+    pub fn retain(&mut self, is_current: impl Fn(EndpointId, ModelLabel) -> bool) {
+        self.series.retain(|&(endpoint, model), _| is_current(endpoint, model));
     }
 }
 

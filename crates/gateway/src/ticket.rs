@@ -352,7 +352,7 @@ impl Ticket {
             id: self.id.to_str().unwrap_or(""),
             method: self.method.as_str(),
             path: self.uri.path(),
-            model: self.world.label_texts.get(self.model.0 as usize).map_or("", |text| text),
+            model: self.world.label_text(self.model),
             endpoint: member.map_or("", |member| &member.name),
             status,
             attempts: self.attempts,

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use scheduling::{EndpointId, Fleet, ModelId};
 
+use crate::ledger::NOWHERE;
 use crate::settings::{Policy, Upstream};
 use crate::upstream::Target;
 
@@ -31,8 +32,8 @@ pub struct World {
     pub name_values: Vec<HeaderValue>,
     /// The label of each model, by [`ModelId`].
     pub model_labels: Vec<ModelLabel>,
-    /// Label texts, by [`ModelLabel`].
-    pub label_texts: Vec<Arc<str>>,
+    /// The models' names, by label. A model that nobody serves any more has none.
+    pub label_texts: HashMap<ModelLabel, Arc<str>>,
     /// The answer to `GET /v1/models`.
     pub models_json: Bytes,
     /// Each model's object as its engine gave it, sorted by id.
@@ -44,7 +45,8 @@ pub struct World {
 #[allow(clippy::redundant_allocation)]
 pub type LocalWorld = Rc<Arc<World>>;
 
-/// A model's number in metrics. Unlike a [`ModelId`] it stays the same when the fleet changes.
+/// A model's number in metrics. Unlike a [`ModelId`] it stays the same when the fleet changes, for as long as the model
+/// is served, and is not used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ModelLabel(pub u32);
 
@@ -55,6 +57,21 @@ impl ModelLabel {
 }
 
 impl World {
+    /// Whether requests of this endpoint and model are still counted: both are there, or stand for none in particular.
+    pub fn counts(&self, endpoint: EndpointId, model: ModelLabel) -> bool {
+        (endpoint == NOWHERE || self.places.contains_key(&endpoint))
+            && (model == ModelLabel::OTHER || self.label_texts.contains_key(&model))
+    }
+
+    /// What people read for a label.
+    pub fn label_text(&self, label: ModelLabel) -> &str {
+        match self.label_texts.get(&label) {
+            Some(text) => text,
+            None if label == ModelLabel::OTHER => "other",
+            None => "removed",
+        }
+    }
+
     /// The model's label.
     pub fn label(&self, model: Option<ModelId>) -> ModelLabel {
         model.and_then(|model| self.model_labels.get(model.0 as usize)).copied().unwrap_or(ModelLabel::OTHER)

@@ -173,9 +173,8 @@ fn by_model(world: &World, all: &Ledger) -> (Vec<RequestCount>, Vec<Histogram>) 
     let (mut requests, mut histograms) = (Vec::new(), Vec::new());
     let mut keys: Vec<_> = all.series.keys().copied().collect();
     keys.sort_unstable();
-    let is_here = |id| id == NOWHERE || world.places.contains_key(&id);
-    // An endpoint that is gone has no name any more: its counts go with it.
-    keys.retain(|&(endpoint, _)| is_here(endpoint));
+    // What is gone has no name any more: its counts go with it.
+    keys.retain(|&(endpoint, model)| world.counts(endpoint, model));
     for key @ (endpoint, model) in keys {
         let Some(series) = all.series.get(&key) else { continue };
         let (endpoint, model) = (endpoint_name(world, endpoint), model_name(world, model));
@@ -301,7 +300,7 @@ fn endpoint_name(world: &World, id: EndpointId) -> String {
 }
 
 fn model_name(world: &World, model: ModelLabel) -> String {
-    world.label_texts.get(model.0 as usize).map_or_else(String::new, |text| text.to_string())
+    world.label_text(model).to_owned()
 }
 
 fn unix_ms(at: SystemTime) -> u64 {
