@@ -1,4 +1,4 @@
-//! A request's way: read, understand, pick, send, pass the answer on.
+//! A request's way: read, understand, route, pass the answer on.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,19 +7,20 @@ use std::time::Instant;
 use api::{Dialect, Operation, RequestFields, Routed};
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
-use scheduling::{Ask, EndpointId, Health, PrefixHashes, Refusal, Wanted, pick};
-use smallvec::SmallVec;
+use scheduling::{PrefixHashes, Wanted};
 
 use crate::body::ResponseBody;
 use crate::core::Core;
-use crate::receive::{Received, discard, receive};
+use crate::pages;
+use crate::receive::{discard, receive};
 use crate::refuse::Refused;
-use crate::settings::{ExtraPath, Level, Notice};
+use crate::route::{Routing, no_endpoint, route, unknown_model};
+use crate::settings::ExtraPath;
 use crate::ticket::Ticket;
-use crate::upstream::{Answer, ExchangeError, Outgoing, send};
-use crate::world::{ModelLabel, World};
+use crate::upstream::Answer;
+use crate::world::ModelLabel;
 
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const X_RIDGE_ENDPOINT: HeaderName = HeaderName::from_static("x-ridge-endpoint");
@@ -28,14 +29,11 @@ const X_RIDGE_ATTEMPTS: HeaderName = HeaderName::from_static("x-ridge-attempts")
 /// Longest request id taken over from a client.
 const MAX_REQUEST_ID: usize = 128;
 
-/// Model names listed in the refusal of an unknown one.
-const MODELS_NAMED: usize = 20;
-
 /// Serves one request.
 pub async fn serve(core: Rc<Core>, request: Request<Incoming>) -> Response<ResponseBody> {
     // Probes come every second for ever: they are answered before anything is counted or logged.
     if matches!(*request.method(), Method::GET | Method::HEAD)
-        && let Some(response) = health(&core, request.uri().path())
+        && let Some(response) = pages::health(&core, request.uri().path())
     {
         return response.map(ResponseBody::Own);
     }
@@ -128,8 +126,8 @@ async fn dispatch(
         Routed::Known(operation) => {
             ticket.set_operation(operation);
             match operation {
-                Operation::ModelList => Ok(Outcome::Own(json(world.models_json.clone()))),
-                Operation::ModelDetail => model_detail(&world, path),
+                Operation::ModelList => Ok(Outcome::Own(pages::json(world.models_json.clone()))),
+                Operation::ModelDetail => pages::model_detail(&world, path).map(Outcome::Own),
                 _ => inference(ticket, headers, unread, operation).await,
             }
         }
@@ -143,14 +141,6 @@ async fn dispatch(
             Some(extra) => Err(wrong_extra_method(extra, path, &method)),
             None => Err(unknown_path(dialect, path)),
         },
-    }
-}
-
-fn health(core: &Core, path: &str) -> Option<Response<Bytes>> {
-    match path {
-        "/livez" => Some(live()),
-        "/readyz" => Some(ready(core)),
-        _ => None,
     }
 }
 
@@ -241,7 +231,7 @@ async fn inference(
     };
     let repeatable = operation.is_inference() && fields.is_replayable(operation);
     let routing = Routing { wanted, prefix, repeatable, dialect };
-    route(ticket, headers, Some(&received), routing).await
+    route(ticket, headers, Some(&received), routing).await.map(Outcome::Answer)
 }
 
 fn understand(
@@ -271,231 +261,7 @@ async fn pass_on(
         repeatable: false,
         dialect: Dialect::OpenAi,
     };
-    route(ticket, headers, has_body.then_some(&received), routing).await
-}
-
-/// What the choice and the retries depend on.
-struct Routing {
-    wanted: Wanted,
-    prefix: PrefixHashes,
-    repeatable: bool,
-    dialect: Dialect,
-}
-
-/// Picks an endpoint and sends, again while that is allowed and useful.
-async fn route(
-    ticket: &mut Ticket,
-    headers: &HeaderMap,
-    received: Option<&Received>,
-    routing: Routing,
-) -> Result<Outcome, Refused> {
-    let core = Rc::clone(ticket.core());
-    let world = Rc::clone(ticket.world());
-    let (method, id) = (ticket.method().clone(), ticket.id().clone());
-    let mut tried: SmallVec<[EndpointId; 4]> = SmallVec::new();
-    let mut last: Option<(usize, ExchangeError)> = None;
-    // A reused connection that was closed meanwhile says nothing about its endpoint: one more try on a new
-    // connection is not counted against the bound, and may go to the same endpoint.
-    let mut fresh = false;
-    let mut stale_pardoned = false;
-    loop {
-        // Asking the clock has its price too: a first choice is made at the time the request came.
-        let at = if ticket.attempts() == 0 { ticket.started() } else { Instant::now() };
-        let ask = Ask {
-            model: routing.wanted,
-            prefix: &routing.prefix,
-            tried: &tried,
-            now_ms: core.shared.ms(at),
-            fresh_ms: world.policy.signals_fresh_ms(),
-            seed: core.random(),
-        };
-        let decision = match pick(&world.fleet, &core.shared.index, &ask) {
-            Ok(decision) => decision,
-            Err(Refusal::NoEndpoint) if fresh && !stale_pardoned && !tried.is_empty() => {
-                stale_pardoned = true;
-                tried.clear();
-                continue;
-            }
-            Err(refusal) => {
-                return Err(match last {
-                    Some((member, error)) => failed(routing.dialect, &world, member, &error),
-                    None if refusal == Refusal::AllFull => all_full(routing.dialect),
-                    None => no_endpoint(routing.dialect, &world),
-                });
-            }
-        };
-        let member = &world.fleet.members()[decision.member];
-        let Some(in_flight) = member.endpoint.enter() else {
-            // Another core took the last place between the look and the step: it is full, and the next look sees
-            // that.
-            continue;
-        };
-        ticket.placed(decision, in_flight);
-        let target = &world.targets[decision.member];
-        let outgoing = Outgoing {
-            method: &method,
-            path_and_query: ticket.path_and_query(),
-            headers,
-            request_id: &id,
-            body: received.map(|received| &received.body),
-            trailers: received.and_then(|received| received.trailers.as_ref()),
-        };
-        match send(&core.pool, target, &outgoing, fresh).await {
-            Ok(answer) => {
-                note_health(&core, &world, decision.member, Health::Up, None);
-                if matches!(answer.status.as_u16(), 502..=504) {
-                    member.endpoint.turned_away(core.shared.ms(Instant::now()));
-                }
-                if answer.status.is_success() {
-                    core.shared.index.record(&routing.prefix, target.id);
-                }
-                return Ok(Outcome::Answer(answer));
-            }
-            Err(error) => {
-                ticket.attempt_failed();
-                let stale = matches!(error, ExchangeError::Closed { reused: true, .. });
-                if matches!(error, ExchangeError::Connect(_)) {
-                    note_health(&core, &world, decision.member, Health::Down, Some(&error));
-                }
-                if matches!(error, ExchangeError::Closed { reused: false, .. }) {
-                    member.endpoint.turned_away(core.shared.ms(Instant::now()));
-                }
-                if stale {
-                    core.pool.forget(target.id);
-                    fresh = true;
-                }
-                let bound = world.policy.attempts + u32::from(fresh);
-                if !error.may_retry(routing.repeatable) || ticket.attempts() >= bound {
-                    return Err(failed(routing.dialect, &world, decision.member, &error));
-                }
-                tried.push(target.id);
-                last = Some((decision.member, error));
-            }
-        }
-    }
-}
-
-fn note_health(core: &Core, world: &World, member: usize, health: Health, error: Option<&ExchangeError>) {
-    let endpoint = &world.fleet.members()[member].endpoint;
-    if !endpoint.set_health(health) {
-        return;
-    }
-    let name = &world.fleet.members()[member].name;
-    match (health, error) {
-        (Health::Down, Some(error)) => (core.notify)(Notice {
-            level: Level::Warning,
-            text: format!("endpoint {name} is down: {error}; it is tried again each second"),
-        }),
-        _ => {
-            core.shared.ready.store(true, Relaxed);
-            (core.notify)(Notice { level: Level::Info, text: format!("endpoint {name} is up") });
-        }
-    }
-}
-
-fn no_endpoint(dialect: Dialect, world: &World) -> Refused {
-    let message = match world.fleet.members().len() {
-        0 => "the gateway has no endpoints; add one under `upstreams`".to_owned(),
-        count => format!("none of the {count} endpoints can take this request now; try again"),
-    };
-    Refused::new(dialect, 503, "no_endpoint", message).retry_after_s(1)
-}
-
-fn all_full(dialect: Dialect) -> Refused {
-    let message = "every endpoint for this model is at its `max_in_flight`; try again";
-    Refused::new(dialect, 429, "all_endpoints_full", message).retry_after_s(1)
-}
-
-fn unknown_model(dialect: Dialect, name: &str, world: &World) -> Refused {
-    let shown: String = name.chars().take(100).collect();
-    let mut known: Vec<&str> = world.fleet.model_names().take(MODELS_NAMED + 1).collect();
-    let more = known.len() > MODELS_NAMED;
-    known.truncate(MODELS_NAMED);
-    let more = if more { ", …" } else { "" };
-    let message = format!("the model `{shown}` is not served here; known: {}{more}", known.join(", "));
-    Refused::new(dialect, 404, "unknown_model", message).with_param("model")
-}
-
-/// No endpoint could be reached, or the last one tried broke off: named, without its address.
-fn failed(dialect: Dialect, world: &World, member: usize, error: &ExchangeError) -> Refused {
-    let name = &world.fleet.members()[member].name;
-    match error {
-        ExchangeError::Connect(_) => {
-            let message = format!("endpoint {name} cannot be reached: {error}; try again");
-            Refused::new(dialect, 503, "upstream_unreachable", message).retry_after_s(1)
-        }
-        ExchangeError::TooLong => Refused::new(
-            dialect,
-            414,
-            "uri_too_long",
-            "the path and query are too long for HTTP/2: shorten them",
-        ),
-        ExchangeError::Local(_) => {
-            Refused::new(dialect, 503, "gateway_exhausted", format!("{error}; try again")).retry_after_s(1)
-        }
-        _ => {
-            let message = format!("endpoint {name} gave no answer: {error}");
-            Refused::new(dialect, 502, "upstream_failed", message)
-        }
-    }
-}
-
-fn model_detail(world: &World, path: &str) -> Result<Outcome, Refused> {
-    let name = path.strip_prefix("/v1/models/").unwrap_or_default();
-    let name = percent_decoded(name);
-    match world.model_objects.binary_search_by(|(id, _)| (**id).cmp(&*name)) {
-        Ok(found) => Ok(Outcome::Own(json(world.model_objects[found].1.clone()))),
-        Err(_) => Err(unknown_model(Dialect::OpenAi, &name, world)),
-    }
-}
-
-/// Percent-encoding taken off; what is not valid stays as it is.
-fn percent_decoded(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let decoded = (byte == b'%' && after.len() >= 2)
-            .then(|| {
-                Some((char::from(after[0]).to_digit(16)? << 4 | char::from(after[1]).to_digit(16)?) as u8)
-            })
-            .flatten();
-        match decoded {
-            Some(decoded) => {
-                out.push(decoded);
-                rest = &after[2..];
-            }
-            None => {
-                out.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn json(body: Bytes) -> Response<Bytes> {
-    let mut response = Response::new(body);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-fn live() -> Response<Bytes> {
-    json(Bytes::from_static(
-        concat!("{\"status\":\"ok\",\"ridge\":\"", env!("CARGO_PKG_VERSION"), "\"}\n").as_bytes(),
-    ))
-}
-
-fn ready(core: &Core) -> Response<Bytes> {
-    let (status, body) = if core.shared.draining.load(Relaxed) {
-        (StatusCode::SERVICE_UNAVAILABLE, &b"{\"status\":\"draining\"}\n"[..])
-    } else if core.shared.ready.load(Relaxed) {
-        (StatusCode::OK, &b"{\"status\":\"ready\"}\n"[..])
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, &b"{\"status\":\"no endpoint has answered yet\"}\n"[..])
-    };
-    let mut response = json(Bytes::from_static(body));
-    *response.status_mut() = status;
-    response
+    route(ticket, headers, has_body.then_some(&received), routing).await.map(Outcome::Answer)
 }
 
 fn is_usable_id(id: &HeaderValue) -> bool {
