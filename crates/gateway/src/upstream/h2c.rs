@@ -1,7 +1,11 @@
-//! HTTP/2 without TLS to an upstream: one connection for each core and endpoint, many requests on it.
+//! HTTP/2 without TLS to an upstream: many requests on a connection, and another connection for each core and
+//! endpoint when the upstream takes no more on the first.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -18,8 +22,60 @@ use super::pool::Pool;
 use super::{Answer, AnswerBody, Outgoing, Target};
 use crate::local::LocalExecutor;
 
-/// A handle to an HTTP/2 connection.
-pub type H2Sender = http2::SendRequest<OutgoingBody>;
+/// An open HTTP/2 connection.
+#[derive(Debug)]
+pub struct H2Connection {
+    sender: http2::SendRequest<OutgoingBody>,
+    streams: Arc<Streams>,
+}
+
+/// The requests on a connection. Atomics only because a pool is made before its thread is.
+#[derive(Debug)]
+struct Streams {
+    open: AtomicUsize,
+    /// As many as the other side takes.
+    limit: AtomicUsize,
+}
+
+impl H2Connection {
+    /// Whether it can carry nothing more.
+    pub fn is_closed(&self) -> bool {
+        self.sender.is_closed()
+    }
+
+    /// Requests on it.
+    pub fn streams(&self) -> usize {
+        self.streams.open.load(Relaxed)
+    }
+
+    /// Whether the other side takes another request at once.
+    pub fn has_room(&self) -> bool {
+        self.streams() < self.streams.limit.load(Relaxed)
+    }
+
+    /// A place on it.
+    pub fn stream(&self) -> H2Stream {
+        self.streams.open.fetch_add(1, Relaxed);
+        H2Stream { sender: self.sender.clone(), count: StreamCount(Arc::clone(&self.streams)) }
+    }
+}
+
+/// A place on an HTTP/2 connection.
+#[derive(Debug)]
+pub struct H2Stream {
+    sender: http2::SendRequest<OutgoingBody>,
+    count: StreamCount,
+}
+
+/// Counts a request on its connection for as long as it lives.
+#[derive(Debug)]
+struct StreamCount(Arc<Streams>);
+
+impl Drop for StreamCount {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
+    }
+}
 
 /// A request's body and trailers, whole.
 #[derive(Debug)]
@@ -60,8 +116,8 @@ pub async fn send(
 ) -> Result<Answer, ExchangeError> {
     let known = if fresh { None } else { pool.h2(target.id) };
     let reused = known.is_some();
-    let mut sender = match known {
-        Some(sender) => sender,
+    let H2Stream { mut sender, count } = match known {
+        Some(stream) => stream,
         None => open(pool, target).await?,
     };
     let uri: Uri = Uri::builder()
@@ -102,28 +158,38 @@ pub async fn send(
         || incoming.size_hint().exact() == Some(0)
         || request.method == Method::HEAD
         || matches!(parts.status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
-    let body = if is_empty { AnswerBody::None } else { AnswerBody::Http2(H2Body { incoming }) };
+    let body =
+        if is_empty { AnswerBody::None } else { AnswerBody::Http2(H2Body { incoming, _count: count }) };
     Ok(Answer { status: parts.status, headers: parts.headers, body })
 }
 
-async fn open(pool: &Pool, target: &Target) -> Result<H2Sender, ExchangeError> {
+async fn open(pool: &Pool, target: &Target) -> Result<H2Stream, ExchangeError> {
     let connection = connect(&target.host, target.port, target.connect_timeout).await?;
-    let (sender, driver) = http2::Builder::new(LocalExecutor)
+    let (sender, mut driver) = http2::Builder::new(LocalExecutor)
         .handshake(TokioIo::new(connection.into_stream()))
         .await
         .map_err(|error| ExchangeError::Connect(io::Error::other(error)))?;
-    tokio::task::spawn_local(async move {
-        // Its error reaches every request on it through that request's own stream.
-        let _ = driver.await;
-    });
-    pool.put_h2(target.id, sender.clone());
-    Ok(sender)
+    let limit = AtomicUsize::new(driver.current_max_send_streams());
+    let streams = Arc::new(Streams { open: AtomicUsize::new(0), limit });
+    let learned = Arc::clone(&streams);
+    tokio::task::spawn_local(poll_fn(move |cx| {
+        // Polled for each request on it, and so is the limit looked at. Its error reaches every request on it through
+        // that request's own stream.
+        let ended = Pin::new(&mut driver).poll(cx);
+        learned.limit.store(driver.current_max_send_streams(), Relaxed);
+        ended.map(drop)
+    }));
+    let connection = H2Connection { sender, streams };
+    let stream = connection.stream();
+    pool.put_h2(target.id, connection);
+    Ok(stream)
 }
 
 /// The body of an HTTP/2 answer. Dropping it resets the stream.
 #[derive(Debug)]
 pub struct H2Body {
     incoming: Incoming,
+    _count: StreamCount,
 }
 
 impl H2Body {
@@ -156,5 +222,97 @@ impl H2Body {
                 }
             }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use http::{HeaderMap, HeaderValue, Response};
+    use http_body_util::Full;
+    use hyper::service::service_fn;
+    use scheduling::EndpointId;
+    use tokio::net::TcpListener;
+    use tokio::sync::Semaphore;
+    use tokio::task::spawn_local;
+
+    use super::super::{Protocol, send};
+    use super::*;
+
+    /// A server that takes two requests on a connection and answers when `gate` lets it; counts its connections.
+    async fn serve_two_at_a_time(listener: TcpListener, gate: Rc<Semaphore>, connections: Rc<Cell<usize>>) {
+        while let Ok((stream, _)) = listener.accept().await {
+            connections.set(connections.get() + 1);
+            let gate = Rc::clone(&gate);
+            let service = service_fn(move |_| {
+                let gate = Rc::clone(&gate);
+                async move {
+                    drop(gate.acquire().await);
+                    Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::from_static(b"yes"))))
+                }
+            });
+            let mut builder = hyper::server::conn::http2::Builder::new(LocalExecutor);
+            builder.max_concurrent_streams(2);
+            spawn_local(builder.serve_connection(TokioIo::new(stream), service));
+        }
+    }
+
+    #[test]
+    fn requests_beyond_a_connections_limit_get_another_connection() {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default()).unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let port = listener.local_addr().unwrap().port();
+            let (gate, connections) = (Rc::new(Semaphore::new(1)), Rc::new(Cell::new(0)));
+            spawn_local(serve_two_at_a_time(listener, Rc::clone(&gate), Rc::clone(&connections)));
+            let target = Rc::new(Target {
+                id: EndpointId(1),
+                host: "127.0.0.1".into(),
+                port,
+                authority: format!("127.0.0.1:{port}").parse().unwrap(),
+                base: "".into(),
+                protocol: Protocol::H2c,
+                authorization: None,
+                connect_timeout: Duration::from_secs(5),
+            });
+            let pool = Rc::new(Pool::default());
+            let request = || {
+                let (pool, target) = (Rc::clone(&pool), Rc::clone(&target));
+                spawn_local(async move {
+                    let outgoing = Outgoing {
+                        method: &Method::POST,
+                        path_and_query: "/",
+                        headers: &HeaderMap::new(),
+                        request_id: &HeaderValue::from_static("x"),
+                        body: None,
+                        trailers: None,
+                    };
+                    send(&pool, &target, &outgoing, false).await.map(|answer| answer.status)
+                })
+            };
+            // The first one opens a connection; with the second one the limit is known.
+            assert_eq!(request().await.unwrap().unwrap(), 200);
+            assert_eq!(request().await.unwrap().unwrap(), 200);
+            assert_eq!(connections.get(), 1);
+            // Then nothing is answered until six wait, of which one connection takes two.
+            let permit = gate.acquire().await.unwrap();
+            let waiting: Vec<_> = (0..6).map(|_| request()).collect();
+            let three = async {
+                while connections.get() < 3 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), three).await.expect("three connections");
+            drop(permit);
+            for answer in waiting {
+                assert_eq!(answer.await.unwrap().unwrap(), 200);
+            }
+            let left = pool.h2(EndpointId(1)).unwrap();
+            assert_eq!(left.count.0.open.load(Relaxed), 1, "only this one's place is taken");
+        });
     }
 }

@@ -7,11 +7,15 @@ use std::time::{Duration, Instant};
 use scheduling::EndpointId;
 
 use super::connection::Connection;
-use super::h2c::H2Sender;
+use super::h2c::{H2Connection, H2Stream};
 
 /// Idle connections kept for one endpoint on one core. A fleet's engine rarely takes more than a few hundred
 /// requests at once; what is beyond that is closed instead of kept.
 const MAX_IDLE: usize = 256;
+
+/// HTTP/2 connections kept for one endpoint on one core. Servers allow 100 requests on one and more; those that do not
+/// are given several.
+const MAX_H2: usize = 16;
 
 /// An idle connection is closed after this time. Longer than clients' think times, shorter than the idle
 /// time-outs of NAT gateways (350 s at the shortest of the large clouds).
@@ -24,7 +28,7 @@ const MAX_BUFFERS: usize = 32;
 #[derive(Debug, Default)]
 pub struct Pool {
     idle: RefCell<HashMap<EndpointId, Vec<Connection>>>,
-    h2: RefCell<HashMap<EndpointId, H2Sender>>,
+    h2: RefCell<HashMap<EndpointId, Vec<H2Connection>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
     /// The time at the last sweep: close enough for idle times, and costs nothing.
     swept: Cell<Option<Instant>>,
@@ -71,7 +75,10 @@ impl Pool {
             });
             is_current(id) && !connections.is_empty()
         });
-        self.h2.borrow_mut().retain(|&id, sender| is_current(id) && !sender.is_closed());
+        self.h2.borrow_mut().retain(|&id, connections| {
+            connections.retain(|connection| !connection.is_closed());
+            is_current(id) && !connections.is_empty()
+        });
     }
 
     /// Idle connections, of all endpoints.
@@ -79,19 +86,27 @@ impl Pool {
         self.idle.borrow().values().map(Vec::len).sum()
     }
 
-    /// An open HTTP/2 connection.
-    pub fn h2(&self, id: EndpointId) -> Option<H2Sender> {
-        let mut senders = self.h2.borrow_mut();
-        if senders.get(&id)?.is_closed() {
-            senders.remove(&id);
-            return None;
-        }
-        senders.get(&id).cloned()
+    /// A place on an open HTTP/2 connection that has one free. When all are full and there are as many as are kept,
+    /// the least full one's queue.
+    pub fn h2(&self, id: EndpointId) -> Option<H2Stream> {
+        let mut h2 = self.h2.borrow_mut();
+        let connections = h2.get_mut(&id)?;
+        connections.retain(|connection| !connection.is_closed());
+        let free = connections.iter().find(|connection| connection.has_room());
+        let queue = || {
+            let full = connections.len() >= MAX_H2;
+            full.then(|| connections.iter().min_by_key(|connection| connection.streams())).flatten()
+        };
+        free.or_else(queue).map(H2Connection::stream)
     }
 
     /// Keeps an HTTP/2 connection, shared by all requests of this core.
-    pub fn put_h2(&self, id: EndpointId, sender: H2Sender) {
-        self.h2.borrow_mut().insert(id, sender);
+    pub fn put_h2(&self, id: EndpointId, connection: H2Connection) {
+        let mut h2 = self.h2.borrow_mut();
+        let connections = h2.entry(id).or_default();
+        if connections.len() < MAX_H2 {
+            connections.push(connection);
+        }
     }
 
     /// An empty buffer for a request's head.
