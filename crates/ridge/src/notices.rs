@@ -28,7 +28,8 @@ pub fn to_stderr() -> (Notify, impl Fn()) {
     let print = move || {
         for item in items {
             match item {
-                Item::Line(line) => drop(writeln!(std::io::stderr().lock(), "{line}")),
+                // In one write, so that nothing comes between a line and its end where the streams are joined.
+                Item::Line(line) => drop(std::io::stderr().lock().write_all(format!("{line}\n").as_bytes())),
                 Item::Flush(done) => drop(done.send(())),
             }
         }
