@@ -44,9 +44,7 @@ pub fn run(
     mut stop: watch::Receiver<bool>,
     notify: Notify,
 ) -> io::Result<()> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default())?;
-    runtime.block_on(async move {
+    crate::local::runtime()?.block_on(async move {
         for listener in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let (shared, cores, notify) = (Arc::clone(&shared), cores.clone(), Arc::clone(&notify));

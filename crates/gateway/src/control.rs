@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -17,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::core::Shared;
+use crate::health;
 use crate::probe;
 use crate::settings::{Level, Notice, Notify, Policy, Upstream};
 use crate::upstream::{Pool, Target};
@@ -272,23 +272,14 @@ impl Controller {
         self.learned.notify_one();
     }
 
+    /// Slow or broken answers say nothing of whether it can be reached: requests will tell.
     fn reached(&self, endpoint: &Endpoint, name: &str, error: Option<&probe::ProbeError>) {
-        let health = match error {
-            None | Some(probe::ProbeError::Body) => Health::Up,
-            Some(error) if is_unreachable(error) => Health::Down,
-            Some(_) => return, // slow or broken answers: requests will tell
+        let reached: Result<(), &dyn std::fmt::Display> = match error {
+            None | Some(probe::ProbeError::Body) => Ok(()),
+            Some(error) if is_unreachable(error) => Err(error),
+            Some(_) => return,
         };
-        if health == Health::Up {
-            self.shared.ready.store(true, Relaxed);
-        }
-        if endpoint.set_health(health) {
-            let (level, text) = match error {
-                _ if health == Health::Up => (Level::Info, format!("endpoint {name} is up")),
-                None => return,
-                Some(error) => (Level::Warning, format!("endpoint {name} is down: {error}")),
-            };
-            (self.notify)(Notice { level, text });
-        }
+        health::note(&self.shared, &self.notify, endpoint, name, reached);
     }
 }
 
@@ -298,9 +289,7 @@ fn is_unreachable(error: &probe::ProbeError) -> bool {
 
 /// Runs the control thread until it is told to stop.
 pub fn run(controller: Controller, mut commands: mpsc::UnboundedReceiver<Control>) -> io::Result<()> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default())?;
-    runtime.block_on(async move {
+    crate::local::runtime()?.block_on(async move {
         let controller = Rc::new(controller);
         controller.watch_all();
         let mut sweep = tokio::time::interval(Duration::from_secs(5));

@@ -190,9 +190,7 @@ impl Core {
 
 /// Runs a core until it is told to stop.
 pub fn run(core: Rc<Core>, mut commands: mpsc::UnboundedReceiver<Command>) -> std::io::Result<()> {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default())?;
-    runtime.block_on(async move {
+    crate::local::runtime()?.block_on(async move {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {

@@ -22,6 +22,7 @@ mod client;
 mod control;
 mod core;
 mod gateway;
+mod health;
 mod ledger;
 mod local;
 mod pages;

@@ -13,3 +13,9 @@ where
         tokio::task::spawn_local(future);
     }
 }
+
+/// A thread's own runtime.
+pub fn runtime() -> std::io::Result<tokio::runtime::LocalRuntime> {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build_local(tokio::runtime::LocalOptions::default())
+}

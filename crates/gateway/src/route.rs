@@ -1,18 +1,16 @@
 //! Which endpoint gets a request, and which one next when that fails.
 
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use api::Dialect;
 use http::HeaderMap;
-use scheduling::{Ask, EndpointId, Health, PrefixHashes, Refusal, Wanted, pick};
+use scheduling::{Ask, EndpointId, PrefixHashes, Refusal, Wanted, pick};
 use smallvec::SmallVec;
 
-use crate::core::Core;
+use crate::health;
 use crate::receive::Received;
 use crate::refuse::Refused;
-use crate::settings::{Level, Notice};
 use crate::ticket::Ticket;
 use crate::upstream::{Answer, ExchangeError, Outgoing, send};
 use crate::world::World;
@@ -93,7 +91,7 @@ pub async fn route(
         };
         match send(&core.pool, target, &outgoing, fresh).await {
             Ok(answer) => {
-                note_health(&core, &world, decision.member, Health::Up, None);
+                health::note(&core.shared, &core.notify, &member.endpoint, &member.name, Ok(()));
                 if matches!(answer.status.as_u16(), 502..=504) {
                     member.endpoint.turned_away(core.shared.ms(Instant::now()));
                 }
@@ -106,7 +104,7 @@ pub async fn route(
                 ticket.attempt_failed();
                 let stale = matches!(error, ExchangeError::Closed { reused: true, .. });
                 if matches!(error, ExchangeError::Connect(_)) {
-                    note_health(&core, &world, decision.member, Health::Down, Some(&error));
+                    health::note(&core.shared, &core.notify, &member.endpoint, &member.name, Err(&error));
                 }
                 if matches!(error, ExchangeError::Closed { reused: false, .. }) {
                     member.endpoint.turned_away(core.shared.ms(Instant::now()));
@@ -122,24 +120,6 @@ pub async fn route(
                 tried.push(target.id);
                 last = Some((decision.member, error));
             }
-        }
-    }
-}
-
-fn note_health(core: &Core, world: &World, member: usize, health: Health, error: Option<&ExchangeError>) {
-    let endpoint = &world.fleet.members()[member].endpoint;
-    if !endpoint.set_health(health) {
-        return;
-    }
-    let name = &world.fleet.members()[member].name;
-    match (health, error) {
-        (Health::Down, Some(error)) => (core.notify)(Notice {
-            level: Level::Warning,
-            text: format!("endpoint {name} is down: {error}; it is tried again each second"),
-        }),
-        _ => {
-            core.shared.ready.store(true, Relaxed);
-            (core.notify)(Notice { level: Level::Info, text: format!("endpoint {name} is up") });
         }
     }
 }

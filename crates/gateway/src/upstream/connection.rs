@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::framing::{Decoded, Framing, FramingError};
-use super::head::{HeadError, ResponseHead, parse_response};
+use super::head::{HeadError, ResponseHead, field, parse_response};
 
 /// Bytes read at one time. More than a read usually finds, so that a read that leaves room tells the runtime
 /// that the socket is empty, and no second read is made to find that out.
@@ -162,13 +162,11 @@ impl Connection {
         // Informational answers (100, 103) may come first; they are for this connection, not for the client.
         for _ in 0..=MAX_INTERIM {
             let wait = poll_fn(|cx| self.poll_send_and_head(cx, &mut unsent, total, method));
-            let answer = wait.await?;
+            let mut answer = wait.await?;
+            self.ahead.drain(..answer.length);
             if answer.status.is_informational() {
-                self.ahead.drain(..answer.length);
                 continue;
             }
-            self.ahead.drain(..answer.length);
-            let mut answer = answer;
             if unsent.has_remaining() {
                 // The answer began early. One that is good needs the rest of the request, which goes on while the
                 // body is read; a refusal does not. Either way a next request gets a connection of its own.
@@ -266,6 +264,14 @@ impl Connection {
         cx: &mut Context<'_>,
         framing: &mut Framing,
     ) -> Poll<Result<Decoded, BodyError>> {
+        while !self.unsent.is_empty() {
+            match Pin::new(&mut self.stream).poll_write(cx, &self.unsent) {
+                Poll::Ready(Ok(written)) if written > 0 => self.unsent.advance(written),
+                Poll::Pending => break,
+                // The rest is not wanted any more; the answer says whether that is an error.
+                Poll::Ready(_) => self.unsent.clear(),
+            }
+        }
         if !self.ahead.is_empty() {
             let decoded = framing.decode(&self.ahead)?;
             self.ahead.drain(..decoded.used);
@@ -332,11 +338,59 @@ pub fn chunked_with_trailers(body: &Bytes, trailers: &HeaderMap) -> Bytes {
     }
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers {
-        out.extend_from_slice(name.as_str().as_bytes());
-        out.extend_from_slice(b": ");
-        out.extend_from_slice(value.as_bytes());
-        out.extend_from_slice(b"\r\n");
+        field(&mut out, name.as_str(), value.as_bytes());
     }
     out.extend_from_slice(b"\r\n");
     Bytes::from(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Answers at once, reads the whole body after that, and says how much it was.
+    fn answer_first_read_later(listener: TcpListener, length: usize) -> std::thread::JoinHandle<()> {
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+            let mut left = length;
+            let mut buffer = vec![0; 64 * 1024];
+            while left > 0 {
+                let read = stream.read(&mut buffer).unwrap();
+                assert!(read > 0, "the connection ended with {left} bytes to come");
+                left -= read;
+            }
+            stream.write_all(b"3\r\nall\r\n0\r\n\r\n").unwrap();
+        })
+    }
+
+    #[test]
+    fn an_upload_goes_on_under_an_answer_that_began_early() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let body = Bytes::from(vec![b'x'; 20 << 20]); // more than the buffers on the way hold
+        let head = b"POST / HTTP/1.1\r\n\r\n";
+        let engine = answer_first_read_later(listener, head.len() + body.len());
+        let read = async {
+            let connection = connect("127.0.0.1", port, Duration::from_secs(5)).await.unwrap();
+            let (answer, mut connection) = connection.exchange(&Method::POST, head, &body).await.unwrap();
+            assert!(!answer.keep_alive);
+            let mut framing = answer.framing.unwrap();
+            let mut text = Vec::new();
+            loop {
+                let piece = poll_fn(|cx| connection.poll_body(cx, &mut framing)).await.unwrap();
+                text.extend_from_slice(&piece.data);
+                if piece.done {
+                    return text;
+                }
+            }
+        };
+        let text =
+            crate::local::runtime().unwrap().block_on(tokio::time::timeout(Duration::from_secs(20), read));
+        assert_eq!(text.expect("the answer ends"), b"all");
+        engine.join().unwrap();
+    }
 }

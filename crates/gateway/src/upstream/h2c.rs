@@ -262,9 +262,7 @@ mod tests {
 
     #[test]
     fn requests_beyond_a_connections_limit_get_another_connection() {
-        let mut builder = tokio::runtime::Builder::new_current_thread();
-        let runtime = builder.enable_all().build_local(tokio::runtime::LocalOptions::default()).unwrap();
-        runtime.block_on(async {
+        crate::local::runtime().unwrap().block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let port = listener.local_addr().unwrap().port();
             let (gate, connections) = (Rc::new(Semaphore::new(1)), Rc::new(Cell::new(0)));

@@ -299,7 +299,8 @@ impl RequestHead<'_> {
     }
 }
 
-fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+/// Writes a field's line.
+pub fn field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
