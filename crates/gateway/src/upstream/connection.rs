@@ -388,8 +388,8 @@ mod tests {
                 }
             }
         };
-        let text =
-            crate::local::runtime().unwrap().block_on(tokio::time::timeout(Duration::from_secs(20), read));
+        let bounded = async { tokio::time::timeout(Duration::from_secs(20), read).await };
+        let text = crate::local::runtime().unwrap().block_on(bounded);
         assert_eq!(text.expect("the answer ends"), b"all");
         engine.join().unwrap();
     }
