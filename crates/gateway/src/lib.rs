@@ -23,6 +23,7 @@ mod control;
 mod core;
 mod gateway;
 mod health;
+mod joined;
 mod ledger;
 mod local;
 mod pages;

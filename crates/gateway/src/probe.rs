@@ -3,12 +3,13 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use engines::{EngineKind, Model, ModelsError, classify, metrics_path, parse_metrics, parse_models, probes};
 use http::header::HeaderMap;
 use http::{HeaderValue, Method};
 use thiserror::Error;
 
+use crate::joined::Joined;
 use crate::upstream::{ExchangeError, Outgoing, Pool, Target, send};
 
 /// Largest answer that is read. vLLM's metrics page has 50 KB, a model list of a large site 1 MB.
@@ -61,31 +62,18 @@ pub async fn get(pool: &Pool, target: &Target, path: &str, timeout: Duration) ->
             answer => answer?,
         };
         let mut body = answer.body;
-        let mut first = Bytes::new();
-        let mut joined = BytesMut::new();
+        let mut whole = Joined::default();
         loop {
             let piece = poll_fn(|cx| body.poll_next(cx, pool)).await.map_err(|_| ProbeError::Body)?;
-            if joined.is_empty() && first.is_empty() {
-                first = piece.data;
-            } else if !piece.data.is_empty() {
-                if joined.is_empty() {
-                    joined.reserve(
-                        first.len()
-                            + body.exact_length().map_or(0, |left| left.min(1 << 20) as usize)
-                            + piece.data.len(),
-                    );
-                    joined.extend_from_slice(&first);
-                }
-                joined.extend_from_slice(&piece.data);
-            }
-            if joined.len().max(first.len()) > MAX_ANSWER {
+            whole.push(piece.data, body.exact_length().unwrap_or(0));
+            if whole.len() > MAX_ANSWER {
                 return Err(ProbeError::Body);
             }
             if piece.done {
                 break;
             }
         }
-        let body = if joined.is_empty() { first } else { joined.freeze() };
+        let body = whole.into_bytes();
         Ok(Page { status: answer.status.as_u16(), headers: answer.headers, body })
     };
     tokio::time::timeout(timeout, get).await.map_err(|_| ProbeError::Timeout(timeout))?

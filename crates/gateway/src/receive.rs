@@ -6,12 +6,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use api::Dialect;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::HeaderMap;
 use http_body::Body;
 use hyper::body::Incoming;
 
 use crate::bodies::{Bodies, Held};
+use crate::joined::Joined;
 use crate::refuse::Refused;
 use crate::settings::Policy;
 use crate::upstream::clean_trailers;
@@ -26,9 +27,6 @@ const DISCARD_TIME: Duration = Duration::from_secs(10);
 
 /// A client that pauses this long waits for an answer.
 const DISCARD_PAUSE: Duration = Duration::from_millis(500);
-
-/// Memory set aside at once for a body whose length the client announced; the rest is taken as it comes.
-const MAX_RESERVE: u64 = 1 << 20;
 
 /// A request's body.
 #[derive(Debug)]
@@ -57,8 +55,7 @@ pub async fn receive(
     let Some(mut incoming) = unread.take() else {
         return Ok(Received { body: Bytes::new(), trailers: None, _held: held });
     };
-    let mut first: Option<Bytes> = None;
-    let mut joined: Option<BytesMut> = None;
+    let mut body = Joined::default();
     let mut received = 0u64;
     let mut trailers = None;
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
@@ -81,19 +78,9 @@ pub async fn receive(
             *unread = Some(incoming);
             return Err(bodies_full(dialect, policy.bodies_limit));
         }
-        match (&mut joined, first.take()) {
-            (Some(joined), _) => joined.extend_from_slice(&data),
-            (None, None) => first = Some(data), // most bodies come in one piece and are not copied
-            (None, Some(before)) => {
-                let whole = announced.clamp(received, received + MAX_RESERVE) as usize;
-                let mut both = BytesMut::with_capacity(whole);
-                both.extend_from_slice(&before);
-                both.extend_from_slice(&data);
-                joined = Some(both);
-            }
-        }
+        body.push(data, announced.saturating_sub(received));
     }
-    let body = joined.map(BytesMut::freeze).or(first).unwrap_or_default();
+    let body = body.into_bytes();
     Ok(Received { body, trailers, _held: held })
 }
 

@@ -53,11 +53,14 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
 
-/// Keeps notices, for printing once the terminal is free.
+/// Keeps warnings, for printing once the terminal is free; the live view shows the rest.
 pub fn kept() -> (Notify, Arc<Mutex<VecDeque<String>>>) {
     let list = Arc::new(Mutex::new(VecDeque::new()));
     let kept = Arc::clone(&list);
     let notify: Notify = Arc::new(move |notice| {
+        if notice.level == Level::Info {
+            return;
+        }
         let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
         if list.len() == KEPT {
             list.pop_front();

@@ -145,9 +145,7 @@ impl Running<'_> {
         };
         // Nothing is taken in by halves: a key that cannot be read refuses the whole file.
         for upstream in &config.upstreams {
-            if let Some(key) = &upstream.attributes.api_key
-                && let Err(error) = discovery::read_api_key(key)
-            {
+            if let Err(error) = settings::authorization(upstream) {
                 let text = format!(
                     "{name} is refused, the configuration stays as it was: {}: {error}",
                     upstream.url

@@ -61,10 +61,7 @@ pub fn upstreams(list: &[discovery::Endpoint], default_max: Option<u32>) -> Resu
 
 fn one(name: &str, upstream: &config::Upstream, default_max: Option<u32>) -> Result<Upstream, String> {
     let known = &upstream.attributes;
-    let authorization = match &known.api_key {
-        Some(key) => Some(bearer(key).map_err(|error| format!("upstream {name}: {error}"))?),
-        None => None,
-    };
+    let authorization = authorization(upstream).map_err(|error| format!("upstream {name}: {error}"))?;
     Ok(Upstream {
         host: match upstream.url.host() {
             Host::Ip(ip) => ip.to_string(),
@@ -96,13 +93,14 @@ fn one(name: &str, upstream: &config::Upstream, default_max: Option<u32>) -> Res
     })
 }
 
-/// Reads an upstream's key and makes the header of it. The key itself is in no message.
-fn bearer(key: &config::ApiKey) -> Result<HeaderValue, String> {
+/// Reads an upstream's key, if it has one, and makes the header of it. The key itself is in no message.
+pub fn authorization(upstream: &config::Upstream) -> Result<Option<HeaderValue>, String> {
+    let Some(key) = &upstream.attributes.api_key else { return Ok(None) };
     let secret = discovery::read_api_key(key).map_err(|error| error.to_string())?;
     let mut value = HeaderValue::from_str(&format!("Bearer {}", secret.expose()))
         .map_err(|_| "its key has characters that no header may hold".to_owned())?;
     value.set_sensitive(true);
-    Ok(value)
+    Ok(Some(value))
 }
 
 /// How long a shutdown goes on serving before it closes its listeners: those who watch readiness turn away in

@@ -204,56 +204,35 @@ fn by_model(world: &World, all: &Ledger) -> (Vec<RequestCount>, Vec<Histogram>) 
 }
 
 fn counters(all: &Ledger, seen: &gateway::Snapshot) -> Vec<admin::Series> {
-    let one = |name: &str, help: &str, labels: Vec<(String, String)>, value: u64| admin::Series {
-        name: name.into(),
-        help: help.into(),
-        labels,
-        value: value as f64,
-    };
-    let refusals = all.refusals.iter().map(|(code, &count)| {
-        let help = "Requests refused by the gateway itself, by reason.";
-        one("ridge_refusals_total", help, vec![("code".into(), (*code).into())], count)
+    let refusals = all.refusals.iter().map(|(code, &count)| admin::Series {
+        labels: vec![("code".into(), (*code).into())],
+        ..series("ridge_refusals_total", "Requests refused by the gateway itself, by reason.", count)
     });
     let accepted = seen.ledgers.iter().map(|ledger| ledger.connections_total).sum();
+    let lost = "Access log lines that could not be written.";
+    let oversized = "Stream events too large for their usage to be read.";
     refusals
         .chain([
-            one("ridge_client_connections_total", "Client connections accepted.", Vec::new(), accepted),
-            one(
-                "ridge_access_log_lines_lost_total",
-                "Access log lines that could not be written.",
-                Vec::new(),
-                seen.log_lines_lost,
-            ),
-            one(
-                "ridge_oversized_events_total",
-                "Stream events too large for their usage to be read.",
-                Vec::new(),
-                all.oversized_events,
-            ),
+            series("ridge_client_connections_total", "Client connections accepted.", accepted),
+            series("ridge_access_log_lines_lost_total", lost, seen.log_lines_lost),
+            series("ridge_oversized_events_total", oversized, all.oversized_events),
         ])
         .collect()
 }
 
 fn gauges(seen: &gateway::Snapshot, all: &Ledger) -> Vec<admin::Series> {
-    let one = |name: &str, help: &str, value: usize| admin::Series {
-        name: name.into(),
-        help: help.into(),
-        labels: Vec::new(),
-        value: value as f64,
-    };
+    let open: usize = seen.open.iter().map(|(_, requests)| requests).sum();
+    let (open, idle) = (open as u64, all.idle_upstream as u64);
     vec![
-        one(
-            "ridge_open_requests",
-            "Requests whose response is not complete.",
-            seen.open.iter().map(|(_, requests)| requests).sum(),
-        ),
-        one(
-            "ridge_request_body_bytes",
-            "Bytes reserved for request bodies.",
-            usize::try_from(seen.body_bytes).unwrap_or(usize::MAX),
-        ),
-        one("ridge_idle_upstream_connections", "Upstream connections kept for later.", all.idle_upstream),
+        series("ridge_open_requests", "Requests whose response is not complete.", open),
+        series("ridge_request_body_bytes", "Bytes reserved for request bodies.", seen.body_bytes),
+        series("ridge_idle_upstream_connections", "Upstream connections kept for later.", idle),
     ]
+}
+
+/// One number without labels.
+fn series(name: &str, help: &str, value: u64) -> admin::Series {
+    admin::Series { name: name.into(), help: help.into(), labels: Vec::new(), value: value as f64 }
 }
 
 fn recent_request(seen: &gateway::Snapshot, request: &Recent) -> RecentRequest {

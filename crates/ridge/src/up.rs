@@ -62,7 +62,7 @@ pub fn run(flags: &UpFlags) -> Outcome {
         let (notify, kept) = notices::kept();
         let outcome = bring_up(flags, terminal, &notify);
         let kept = kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        kept.iter().filter(|line| line.contains(" warn ")).for_each(|line| eprintln!("{line}"));
+        kept.iter().for_each(|line| eprintln!("{line}"));
         outcome
     } else {
         let (notify, flush) = notices::to_stderr();
