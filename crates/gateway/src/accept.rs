@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::sync::{mpsc, watch};
 
+use crate::client::Peer;
 use crate::core::{Command, Shared};
 use crate::settings::{Level, Notice, Notify};
 
@@ -65,18 +66,18 @@ async fn accept_all(
     let mut turn = 0;
     let mut said_at: Option<Instant> = None;
     loop {
-        let accepted = listener.accept().await.and_then(|(stream, _)| {
+        let accepted = listener.accept().await.and_then(|(stream, address)| {
             stream.set_nodelay(true)?;
-            stream.into_std()
+            Ok((stream.into_std()?, Peer { address }))
         });
         match accepted {
-            Ok(stream) => {
+            Ok((stream, peer)) => {
                 turn = (turn + 1) % cores.len();
                 let order = (turn..cores.len()).chain(0..turn);
                 let core =
                     order.min_by_key(|&core| shared.gauges[core].connections.load(Relaxed)).unwrap_or(0);
                 shared.gauges[core].connections.fetch_add(1, Relaxed);
-                if cores[core].send(Command::Accept(stream)).is_err() {
+                if cores[core].send(Command::Accept(stream, peer)).is_err() {
                     return; // the core has ended: so does the gateway
                 }
             }

@@ -32,6 +32,8 @@ pub struct LogBuffer {
 pub struct Line<'a> {
     /// The request's id.
     pub id: &'a str,
+    /// The client's address, without its port.
+    pub client: std::net::IpAddr,
     /// The method.
     pub method: &'a str,
     /// The path without its query, which may hold secrets.
@@ -77,6 +79,7 @@ impl LogBuffer {
         let out = &mut self.lines;
         let _ = write!(out, "{{\"time\":{}.{:03},\"id\":", now.as_secs(), now.subsec_millis());
         string(out, line.id);
+        let _ = write!(out, ",\"client\":\"{}\"", line.client);
         for (key, value) in [
             (",\"method\":", line.method),
             (",\"path\":", line.path),

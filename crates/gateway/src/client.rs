@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -11,6 +12,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
+
+/// Who is at the other end of a client's connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address, as the socket tells it.
+    pub address: SocketAddr,
+}
 
 /// A handle on a client's socket.
 #[derive(Clone, Debug)]

@@ -21,7 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::access_log::LogBuffer;
 use crate::bodies::Bodies;
-use crate::client::ClientStream;
+use crate::client::{ClientStream, Peer};
 use crate::ledger::Ledger;
 use crate::local::LocalExecutor;
 use crate::service;
@@ -81,7 +81,7 @@ pub struct Gauge {
 /// What the control thread asks of a core.
 pub enum Command {
     /// Serve this client.
-    Accept(std::net::TcpStream),
+    Accept(std::net::TcpStream, Peer),
     /// Copy the counts.
     Snapshot(oneshot::Sender<Ledger>),
     /// Close connections as they become idle.
@@ -196,7 +196,7 @@ pub fn run(core: Rc<Core>, mut commands: mpsc::UnboundedReceiver<Command>) -> st
         loop {
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(Command::Accept(stream)) => accept(&core, stream),
+                    Some(Command::Accept(stream, peer)) => accept(&core, stream, peer),
                     Some(Command::Snapshot(reply)) => {
                         let mut copy = core.ledger.borrow().clone();
                         copy.idle_upstream = core.pool.idle_count();
@@ -236,7 +236,7 @@ impl Drop for Open {
     }
 }
 
-fn accept(core: &Rc<Core>, stream: std::net::TcpStream) {
+fn accept(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer) {
     // The acceptor counted it already.
     let number = {
         let mut connections = core.connections.borrow_mut();
@@ -249,10 +249,10 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream) {
     tokio::task::spawn_local(async move {
         let core = &open.core;
         let service = {
-            let core = Rc::clone(core);
+            let (core, peer) = (Rc::clone(core), Rc::new(peer));
             service_fn(move |request| {
-                let core = Rc::clone(&core);
-                async move { Ok::<_, std::convert::Infallible>(service::serve(core, request).await) }
+                let (core, peer) = (Rc::clone(&core), Rc::clone(&peer));
+                async move { Ok::<_, std::convert::Infallible>(service::serve(core, peer, request).await) }
             })
         };
         let policy = Arc::clone(&core.world().policy);

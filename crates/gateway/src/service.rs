@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use scheduling::{PrefixHashes, Wanted};
 
 use crate::body::ResponseBody;
+use crate::client::Peer;
 use crate::core::Core;
 use crate::pages;
 use crate::receive::{discard, receive};
@@ -30,7 +31,7 @@ const X_RIDGE_ATTEMPTS: HeaderName = HeaderName::from_static("x-ridge-attempts")
 const MAX_REQUEST_ID: usize = 128;
 
 /// Serves one request.
-pub async fn serve(core: Rc<Core>, request: Request<Incoming>) -> Response<ResponseBody> {
+pub async fn serve(core: Rc<Core>, peer: Rc<Peer>, request: Request<Incoming>) -> Response<ResponseBody> {
     // Probes come every second for ever: they are answered before anything is counted or logged.
     if matches!(*request.method(), Method::GET | Method::HEAD)
         && let Some(response) = pages::health(&core, request.uri().path())
@@ -41,7 +42,7 @@ pub async fn serve(core: Rc<Core>, request: Request<Incoming>) -> Response<Respo
     let (parts, incoming) = request.into_parts();
     let id = parts.headers.get(X_REQUEST_ID).filter(|id| is_usable_id(id)).cloned();
     let id = id.unwrap_or_else(|| core.request_id());
-    let mut ticket = Ticket::new(&core, started, id, parts.method, parts.uri);
+    let mut ticket = Ticket::new(&core, peer, started, id, parts.method, parts.uri);
     let http1 = parts.version < http::Version::HTTP_2;
     let http1_1 = parts.version == http::Version::HTTP_11;
 

@@ -12,6 +12,7 @@ use http::{HeaderValue, Method, Uri};
 use scheduling::{BLOCK_BYTES, Decision, EndpointId, InFlight};
 
 use crate::access_log::Line;
+use crate::client::Peer;
 use crate::core::Core;
 use crate::ledger::{CLIENT_GONE, NOWHERE, Recent};
 use crate::world::{LocalWorld, ModelLabel};
@@ -43,6 +44,7 @@ struct Place {
 pub struct Ticket {
     core: Rc<Core>,
     world: LocalWorld,
+    peer: Rc<Peer>,
     started: Instant,
     id: HeaderValue,
     method: Method,
@@ -68,11 +70,19 @@ pub struct Ticket {
 
 impl Ticket {
     /// Opens the record.
-    pub fn new(core: &Rc<Core>, started: Instant, id: HeaderValue, method: Method, uri: Uri) -> Self {
+    pub fn new(
+        core: &Rc<Core>,
+        peer: Rc<Peer>,
+        started: Instant,
+        id: HeaderValue,
+        method: Method,
+        uri: Uri,
+    ) -> Self {
         core.gauge().requests.fetch_add(1, Relaxed);
         Self {
             core: Rc::clone(core),
             world: core.world(),
+            peer,
             started,
             id,
             method,
@@ -350,6 +360,7 @@ impl Ticket {
         };
         log.push(&Line {
             id: self.id.to_str().unwrap_or(""),
+            client: self.peer.address.ip().to_canonical(),
             method: self.method.as_str(),
             path: self.uri.path(),
             model: self.world.label_text(self.model),
