@@ -93,7 +93,13 @@ impl OwnChild {
 
     /// Sends it an empty line.
     pub fn go(&mut self) -> io::Result<()> {
-        self.child.stdin.as_mut().ok_or_else(|| io::Error::other("no input pipe"))?.write_all(b"\n")
+        self.tell("")
+    }
+
+    /// Sends it a line.
+    pub fn tell(&mut self, line: &str) -> io::Result<()> {
+        let input = self.child.stdin.as_mut().ok_or_else(|| io::Error::other("no input pipe"))?;
+        input.write_all(format!("{line}\n").as_bytes())
     }
 
     fn has_ended(&mut self) -> bool {

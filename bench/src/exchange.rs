@@ -25,6 +25,8 @@ pub enum Fault {
     Status(u16, String),
     /// Where the body differs from the one due, and how it goes on there.
     WrongBytes(String),
+    /// No whole answer within the load's patience.
+    TimedOut,
 }
 
 /// When the answer came.

@@ -14,6 +14,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::arrivals::Arrivals;
 use crate::exchange::{Connection, Fault, Timing};
 use crate::histogram::{Histogram, Quantiles};
 use crate::traffic::{self, Kind, VARIANTS};
@@ -42,6 +43,16 @@ pub struct LoadArgs {
     /// Requests per second at even distances, whatever the answers do; latency counts from the due time.
     #[arg(long)]
     rate: Option<f64>,
+    /// With a rate: at random distances drawn from this seed, as independent clients would send, in place of even ones.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// A request without a whole answer after so long is given up, and counts with this time to its first byte; so does
+    /// every other that fails.
+    #[arg(long)]
+    patience: Option<f64>,
+    /// Requests due in the first seconds are sent and not counted.
+    #[arg(long, default_value_t = 0.0)]
+    count_after: f64,
 }
 
 /// A line from the load generator to its parent.
@@ -75,6 +86,8 @@ pub struct Report {
     pub status_errors: u64,
     /// Answers whose bytes are not those that the engine sent.
     pub wrong_bytes: u64,
+    /// Requests given up after the load's patience.
+    pub timed_out: u64,
     /// Requests without an answer for 20 s.
     pub hung: u64,
     /// Connections made anew during the run.
@@ -94,7 +107,12 @@ pub struct Report {
 impl Report {
     /// Errors of all kinds.
     pub fn errors(&self) -> u64 {
-        self.connect_errors + self.cut_errors + self.status_errors + self.wrong_bytes + self.hung
+        self.connect_errors
+            + self.cut_errors
+            + self.status_errors
+            + self.wrong_bytes
+            + self.timed_out
+            + self.hung
     }
 }
 
@@ -117,7 +135,7 @@ impl Tally {
         }
     }
 
-    fn count(&mut self, due: Instant, outcome: &Result<Timing, Fault>) {
+    fn count(&mut self, due: Instant, outcome: &Result<Timing, Fault>, patience: Option<Duration>) {
         let fault = match outcome {
             Ok(timing) => {
                 self.report.answered += 1;
@@ -138,7 +156,11 @@ impl Tally {
             Fault::Cut(_) => &mut self.report.cut_errors,
             Fault::Status(..) => &mut self.report.status_errors,
             Fault::WrongBytes(_) => &mut self.report.wrong_bytes,
+            Fault::TimedOut => &mut self.report.timed_out,
         } += 1;
+        if let Some(patience) = patience {
+            self.first_byte.record(nanoseconds(patience));
+        }
         self.report.first_error.get_or_insert_with(|| format!("{fault:?}"));
     }
 }
@@ -154,6 +176,8 @@ struct Run {
     wires: Vec<Vec<u8>>,
     due_answers: Vec<Vec<u8>>,
     begin: Instant,
+    count_after: Duration,
+    patience: Option<Duration>,
     end: Option<Instant>,
     remaining: AtomicI64,
     answered: AtomicU64,
@@ -188,7 +212,7 @@ pub fn sample(target: SocketAddr, kind: Kind, variant: usize) -> (Vec<u8>, Vec<u
 fn due_answer(kind: Kind, variant: usize) -> Vec<u8> {
     match kind {
         Kind::Json2k | Kind::Json64k => traffic::json_answer(kind, variant),
-        Kind::Burst | Kind::Flushed | Kind::Paced => traffic::events(kind, variant).concat(),
+        Kind::Burst | Kind::Flushed | Kind::Paced | Kind::Tokens => traffic::events(kind, variant).concat(),
         Kind::Stamped => Vec::new(),
     }
 }
@@ -212,6 +236,8 @@ pub fn run(args: &LoadArgs) -> io::Result<()> {
             .collect(),
         due_answers: each().map(|(kind, variant)| due_answer(kind, variant)).collect(),
         begin: Instant::now(),
+        count_after: Duration::from_secs_f64(args.count_after),
+        patience: args.patience.map(Duration::from_secs_f64),
         end: None,
         remaining: AtomicI64::new(args.requests.map_or(i64::MAX, |requests| requests as i64)),
         answered: AtomicU64::new(0),
@@ -237,7 +263,11 @@ pub fn run(args: &LoadArgs) -> io::Result<()> {
     if args.requests.is_none() {
         run.end = Some(run.begin + Duration::from_secs_f64(args.seconds));
     }
-    let report = runtime.block_on(drive(Arc::new(run), connections, args.rate))?;
+    let report = runtime.block_on(drive(
+        Arc::new(run),
+        connections,
+        args.rate.map(|rate| Arrivals::new(rate, args.seed)),
+    ))?;
     say(&Line::Report(Box::new(report)))?;
     // Closing the connections would be charged to the proxy while its time is being read.
     io::stdin().read_to_end(&mut Vec::new())?;
@@ -281,15 +311,19 @@ impl Picker {
     }
 }
 
-async fn drive(run: Arc<Run>, connections: Vec<Connection>, rate: Option<f64>) -> io::Result<Report> {
+async fn drive(
+    run: Arc<Run>,
+    connections: Vec<Connection>,
+    arrivals: Option<Arrivals>,
+) -> io::Result<Report> {
     let mut tasks = JoinSet::new();
     for (seed, connection) in connections.into_iter().enumerate() {
-        tasks.spawn(work(run.clone(), connection, seed, rate.is_some()));
+        tasks.spawn(work(run.clone(), connection, seed, arrivals.is_some()));
     }
-    if let Some(rate) = rate {
+    if let Some(arrivals) = arrivals {
         let run = run.clone();
         tasks.spawn(async move {
-            if let Err(error) = announce(&run, rate).await {
+            if let Err(error) = announce(&run, arrivals).await {
                 lock(&run.tally).report.first_error = Some(format!("timer: {error}"));
             }
             run.all_due.store(true, Relaxed);
@@ -332,11 +366,21 @@ async fn work(run: Arc<Run>, connection: Connection, seed: usize, paced: bool) {
     let mut connection = Some(connection);
     let mut pick = Picker::new(seed);
     while let Some(due) = if paced { run.next_due().await } else { run.next_now() } {
-        run.sent.fetch_add(1, Relaxed);
+        let counts = due.saturating_duration_since(run.begin) >= run.count_after;
+        run.sent.fetch_add(u64::from(counts), Relaxed);
         let kind = pick.kind(&run.kinds);
         let index = kind.index() * VARIANTS + pick.variant();
-        let outcome = attempt(&run, &mut connection, index, kind).await;
-        lock(&run.tally).count(due, &outcome);
+        let attempt = attempt(&run, &mut connection, index, kind);
+        let outcome = match run.patience {
+            None => attempt.await,
+            Some(patience) => {
+                let end = due + patience;
+                tokio::time::timeout_at(end.into(), attempt).await.unwrap_or(Err(Fault::TimedOut))
+            }
+        };
+        if counts {
+            lock(&run.tally).count(due, &outcome, run.patience);
+        }
         run.answered.fetch_add(1, Relaxed);
         if matches!(outcome, Err(Fault::Connect(_))) {
             // A proxy that is down would otherwise be asked a hundred thousand times a second.
@@ -388,7 +432,7 @@ impl Run {
 
 /// Puts due times into the queue when they come. A timer of the kernel, since the runtime's own ticks once a
 /// millisecond and would send in lumps.
-async fn announce(run: &Run, rate: f64) -> io::Result<()> {
+async fn announce(run: &Run, mut arrivals: Arrivals) -> io::Result<()> {
     let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
     let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
     #[allow(
@@ -396,9 +440,7 @@ async fn announce(run: &Run, rate: f64) -> io::Result<()> {
         reason = "deprecated for types that may close their descriptor early; its successor is unsafe"
     )]
     let timer: AsyncFd<OwnedFd> = AsyncFd::new(timer)?;
-    let step = Duration::from_secs_f64(1.0 / rate);
-    let mut due = run.begin + step;
-    let mut sent = 0;
+    let mut due = run.begin + arrivals.next_after();
     loop {
         let now = Instant::now();
         while due <= now {
@@ -407,8 +449,7 @@ async fn announce(run: &Run, rate: f64) -> io::Result<()> {
             }
             lock(&run.due).push_back(due);
             run.arrived.notify_one();
-            sent += 1;
-            due = run.begin + step.mul_f64(f64::from(sent + 1));
+            due = run.begin + arrivals.next_after();
         }
         let pause = due - now;
         let value = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: i64::from(pause.subsec_nanos()) };

@@ -2,8 +2,10 @@
 //!
 //! See `README.md` beside this crate for how to run it, what is measured and how to read it.
 
+mod arrivals;
 mod children;
 mod exchange;
+mod faults;
 mod figures;
 mod histogram;
 mod http1;
@@ -14,10 +16,12 @@ mod metrics_page;
 mod mock;
 mod peers;
 mod process;
+mod recovery;
 mod router;
 mod session;
 mod soak;
 mod traffic;
+mod trouble;
 
 use std::process::ExitCode;
 
@@ -36,6 +40,8 @@ enum Command {
     Router(router::RouterArgs),
     /// CPU and memory with many engines and no requests.
     Idle(idle::IdleArgs),
+    /// Errors and time to the first byte while one of eight engines is in trouble.
+    Faults(faults::FaultsArgs),
     /// Errors and memory over millions of requests.
     SoakCount(soak::SoakArgs),
     /// A program that ends when standard input ends.
@@ -53,6 +59,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Router(args) => router::run(&args),
         Command::Idle(args) => idle::run(&args),
+        Command::Faults(args) => faults::run(&args),
         Command::SoakCount(args) => soak::run(&args),
         Command::Hold(args) => children::run_hold(&args),
         Command::Mock(args) => mock::run(&args),

@@ -23,6 +23,19 @@ pub struct Load {
     pub requests: Option<u64>,
     /// Requests per second; without it each connection sends again as soon as it has its answer.
     pub rate: Option<f64>,
+    /// How requests at a rate are spread and judged, when not evenly and patiently.
+    pub open: Option<Open>,
+}
+
+/// Independent clients that give up.
+#[derive(Clone, Copy, Debug)]
+pub struct Open {
+    /// Seed of the random distances between requests.
+    pub seed: u64,
+    /// When a client gives up, in seconds.
+    pub patience_seconds: f64,
+    /// Requests due earlier, in seconds from the beginning, are not counted.
+    pub count_after_seconds: f64,
 }
 
 /// What a round showed.
@@ -57,6 +70,11 @@ pub fn round(
     }
     if let Some(rate) = load.rate {
         flag("rate", format!("{rate:.1}"));
+    }
+    if let Some(open) = load.open {
+        flag("seed", open.seed.to_string());
+        flag("patience", open.patience_seconds.to_string());
+        flag("count-after", open.count_after_seconds.to_string());
     }
     let name = running.peer.name();
     let mut child = OwnChild::start(arguments)?;

@@ -1,6 +1,6 @@
 //! Mock engines: many ports, one thread, answers prepared beforehand, so that they are not what is measured.
 
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,16 +9,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 use crate::http1::{Chunked, Head, push_chunk, request_head};
 use crate::metrics_page::MetricsPage;
-use crate::traffic::{self, CHUNK_PAUSE_MS, CHUNKS, Kind, VARIANTS};
+use crate::traffic::{self, CHUNK_PAUSE_MS, CHUNKS, Kind, TOKENS_FIRST_MS, TOKENS_PAUSE_MS, VARIANTS};
+use crate::trouble::Trouble;
 
 /// Heads and bodies beyond this close the connection.
 const REQUEST_LIMIT_BYTES: usize = 4 * 1024 * 1024;
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// Runs the mock engines until standard input ends.
+/// Runs the mock engines until standard input ends. A line on it that names a trouble is what the last engine has from
+/// then on.
 #[derive(clap::Args, Debug)]
 pub struct MockArgs {
     /// First port; engine i listens on it plus i, on 127.0.0.1.
@@ -90,7 +93,7 @@ fn answer_writes(kind: Kind, variant: usize) -> Vec<Vec<u8>> {
             vec![whole("200 OK", "application/json", &traffic::json_answer(kind, variant))]
         }
         Kind::Burst => vec![stream_writes(traffic::events(kind, variant)).concat()],
-        Kind::Flushed | Kind::Paced => stream_writes(traffic::events(kind, variant)),
+        Kind::Flushed | Kind::Paced | Kind::Tokens => stream_writes(traffic::events(kind, variant)),
         Kind::Stamped => Vec::new(),
     }
 }
@@ -125,9 +128,15 @@ fn whole(status: &str, content_type: &str, body: &[u8]) -> Vec<u8> {
 
 /// Runs `bench mock`.
 pub fn run(args: &MockArgs) -> io::Result<()> {
-    std::thread::spawn(|| {
+    let (trouble, last_engine) = watch::channel(None);
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
+            match Trouble::named(&line) {
+                Some(named) => drop(trouble.send_replace(Some(named))),
+                None => eprintln!("mock engines: {line:?} names no trouble"),
+            }
+        }
         // The parent holds the other end: however it ends, this ends too.
-        let _ = io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
     });
     let engines = Arc::new(Engines::new(args.metrics_bytes));
@@ -141,8 +150,14 @@ pub fn run(args: &MockArgs) -> io::Result<()> {
         }
         println!("ready");
         io::stdout().flush()?;
-        let accepting: Vec<_> =
-            listeners.into_iter().map(|listener| tokio::spawn(accept(listener, engines.clone()))).collect();
+        let last = listeners.len() - 1;
+        // Kept to the end: a receiver whose sender is gone would look like one that has news.
+        let (_well, others) = watch::channel(None);
+        let spawn = |(n, listener)| {
+            let trouble = if n == last { last_engine.clone() } else { others.clone() };
+            tokio::spawn(accept(listener, engines.clone(), trouble))
+        };
+        let accepting: Vec<_> = listeners.into_iter().enumerate().map(spawn).collect();
         for task in accepting {
             task.await.map_err(io::Error::other)??;
         }
@@ -150,13 +165,26 @@ pub fn run(args: &MockArgs) -> io::Result<()> {
     })
 }
 
-async fn accept(listener: TcpListener, engines: Arc<Engines>) -> io::Result<()> {
+async fn accept(
+    listener: TcpListener,
+    engines: Arc<Engines>,
+    trouble: watch::Receiver<Option<Trouble>>,
+) -> io::Result<()> {
+    let mut death = trouble.clone();
     loop {
-        let (stream, _) = listener.accept().await?;
+        let (stream, _) = tokio::select! {
+            accepted = listener.accept() => accepted?,
+            () = Trouble::kills(&mut death) => return Ok(()),
+        };
         engines.counters.connections.fetch_add(1, Relaxed);
         let engines = engines.clone();
+        let (trouble, mut death) = (trouble.clone(), death.clone());
         tokio::spawn(async move {
-            if let Err(error) = serve(stream, &engines).await
+            let served = tokio::select! {
+                served = serve(stream, &engines, &trouble) => served,
+                () = Trouble::kills(&mut death) => Ok(()),
+            };
+            if let Err(error) = served
                 && error.kind() == io::ErrorKind::InvalidData
             {
                 eprintln!("mock engine: {error}");
@@ -165,7 +193,11 @@ async fn accept(listener: TcpListener, engines: Arc<Engines>) -> io::Result<()> 
     }
 }
 
-async fn serve(mut stream: TcpStream, engines: &Engines) -> io::Result<()> {
+async fn serve(
+    mut stream: TcpStream,
+    engines: &Engines,
+    trouble: &watch::Receiver<Option<Trouble>>,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut filled = 0;
@@ -195,7 +227,8 @@ async fn serve(mut stream: TcpStream, engines: &Engines) -> io::Result<()> {
                     return Ok(());
                 }
             }
-            answer(&mut stream, engines, &head, &body).await?;
+            let trouble = *trouble.borrow();
+            answer(&mut stream, engines, &head, &body, trouble).await?;
             at
         } else {
             let end = head.bytes + head.content_length.unwrap_or_default();
@@ -207,7 +240,8 @@ async fn serve(mut stream: TcpStream, engines: &Engines) -> io::Result<()> {
                     return Ok(());
                 }
             }
-            answer(&mut stream, engines, &head, &buffer[head.bytes..end]).await?;
+            let trouble = *trouble.borrow();
+            answer(&mut stream, engines, &head, &buffer[head.bytes..end], trouble).await?;
             end
         };
         if head.closes {
@@ -230,7 +264,16 @@ async fn read_more(stream: &mut TcpStream, buffer: &mut Vec<u8>, filled: &mut us
     Ok(count)
 }
 
-async fn answer(stream: &mut TcpStream, engines: &Engines, head: &Head, body: &[u8]) -> io::Result<()> {
+async fn answer(
+    stream: &mut TcpStream,
+    engines: &Engines,
+    head: &Head,
+    body: &[u8],
+    trouble: Option<Trouble>,
+) -> io::Result<()> {
+    if trouble == Some(Trouble::Stuck) {
+        return std::future::pending().await;
+    }
     if !head.is_post {
         return stream.write_all(&page(engines, head)).await;
     }
@@ -244,7 +287,12 @@ async fn answer(stream: &mut TcpStream, engines: &Engines, head: &Head, body: &[
             None => stream.write_all(&whole("404 Not Found", "application/json", NOT_FOUND)).await,
         };
     }
-    engines.counters.requests.fetch_add(1, Relaxed);
+    let count = engines.counters.requests.fetch_add(1, Relaxed);
+    if trouble == Some(Trouble::Failing) && count.is_multiple_of(2) {
+        return stream
+            .write_all(&whole("500 Internal Server Error", "application/json", br#"{"error":"trouble"}"#))
+            .await;
+    }
     let Some((kind, variant)) = traffic::read_mark(body) else {
         engines.counters.altered.fetch_add(1, Relaxed);
         return stream
@@ -260,8 +308,14 @@ async fn answer(stream: &mut TcpStream, engines: &Engines, head: &Head, body: &[
     }
     let begin = tokio::time::Instant::now();
     for (n, bytes) in engines.answers[index].iter().enumerate() {
-        if n > 0 && kind == Kind::Paced {
-            tokio::time::sleep_until(begin + Duration::from_millis(n as u64 * CHUNK_PAUSE_MS)).await;
+        let due_ms = match kind {
+            Kind::Paced => n as u64 * CHUNK_PAUSE_MS,
+            Kind::Tokens => TOKENS_FIRST_MS + n as u64 * TOKENS_PAUSE_MS,
+            _ => 0,
+        };
+        if due_ms > 0 {
+            let slowness = if trouble == Some(Trouble::Slow) { Trouble::SLOWNESS } else { 1 };
+            tokio::time::sleep_until(begin + Duration::from_millis(due_ms * slowness)).await;
         }
         stream.write_all(bytes).await?;
     }

@@ -14,6 +14,7 @@ use crate::children::Held;
 use crate::exchange::Connection;
 use crate::load;
 use crate::process;
+use crate::recovery;
 use crate::traffic::Kind;
 
 /// Worker threads or processes of every proxy that takes such a number.
@@ -58,6 +59,8 @@ pub struct Setup {
     pub ridge_args: Vec<String>,
     /// The engines' addresses.
     pub engines: Vec<SocketAddr>,
+    /// Retries, ejection and time-outs are set as for engines that fail.
+    pub recovers: bool,
 }
 
 /// A proxy that answers.
@@ -272,14 +275,16 @@ fn arguments(peer: Peer, port: u16, setup: &Setup) -> io::Result<Vec<OsString>> 
             let urls: Vec<String> = urls().collect();
             words(format!(
                 "{first} --worker-urls {} --policy cache_aware --host 127.0.0.1 --port {port} \
-                 --prometheus-port {admin} --prometheus-host 127.0.0.1",
-                urls.join(" ")
+                 --prometheus-port {admin} --prometheus-host 127.0.0.1{}",
+                urls.join(" "),
+                if setup.recovers && peer == Peer::Smg { recovery::SMG } else { "" }
             ))
         }
         Peer::Ridge => {
             let upstreams: String = urls().map(|url| format!(" --upstream {url}")).collect();
             let mut arguments = words(format!(
-                "serve --listen 127.0.0.1:{port} --admin 127.0.0.1:{admin} --access-log-to off{upstreams}"
+                "serve --listen 127.0.0.1:{port} --admin 127.0.0.1:{admin} --access-log-to off{upstreams}{}",
+                if setup.recovers { recovery::RIDGE } else { "" }
             ));
             arguments.extend(setup.ridge_args.iter().map(OsString::from));
             arguments
@@ -288,7 +293,10 @@ fn arguments(peer: Peer, port: u16, setup: &Setup) -> io::Result<Vec<OsString>> 
 }
 
 fn nginx_config(port: u16, setup: &Setup) -> String {
-    let servers: String = setup.engines.iter().map(|engine| format!("    server {engine};\n")).collect();
+    let recovery::Nginx { balance, server, location } =
+        if setup.recovers { recovery::NGINX } else { recovery::NGINX_PLAIN };
+    let servers: String =
+        setup.engines.iter().map(|engine| format!("    server {engine}{server};\n")).collect();
     let run = setup.run_dir.display();
     format!(
         "user root;
@@ -309,7 +317,7 @@ http {{
   client_body_buffer_size 1m;
   client_max_body_size 64m;
   upstream engines {{
-{servers}    keepalive 1024;
+{balance}{servers}    keepalive 1024;
     keepalive_requests 1000000000;
     keepalive_timeout 1h;
   }}
@@ -320,8 +328,7 @@ http {{
       proxy_http_version 1.1;
       proxy_set_header Connection \"\";
       proxy_buffering off;
-      proxy_read_timeout 1h;
-    }}
+{location}    }}
   }}
 }}
 "
@@ -353,6 +360,8 @@ backend engines
 }
 
 fn envoy_config(port: u16, setup: &Setup) -> String {
+    let recovery::Envoy { balance, route, cluster } =
+        if setup.recovers { recovery::ENVOY } else { recovery::ENVOY_PLAIN };
     let endpoints: String = setup
         .engines
         .iter()
@@ -381,7 +390,7 @@ fn envoy_config(port: u16, setup: &Setup) -> String {
               domains: ['*']
               routes:
               - match: {{ prefix: / }}
-                route: {{ cluster: engines, timeout: 0s }}
+                route: {{ cluster: engines, timeout: 0s{route} }}
           http_filters:
           - name: envoy.filters.http.router
             typed_config:
@@ -389,9 +398,8 @@ fn envoy_config(port: u16, setup: &Setup) -> String {
   clusters:
   - name: engines
     type: STATIC
-    lb_policy: ROUND_ROBIN
-    connect_timeout: 5s
-    load_assignment:
+    lb_policy: {balance}
+{cluster}    load_assignment:
       cluster_name: engines
       endpoints:
       - lb_endpoints:

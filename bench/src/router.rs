@@ -75,7 +75,7 @@ impl Case {
             Case::OneFlushed => (Kind::Flushed, 1, None),
         };
         let seconds = if self == Case::HalfLoad { seconds.min(HALF_LOAD_SECONDS) } else { seconds };
-        Load { kinds: vec![kind], connections, seconds, requests: None, rate }
+        Load { kinds: vec![kind], connections, seconds, requests: None, rate, open: None }
     }
 }
 

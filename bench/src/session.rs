@@ -9,7 +9,7 @@ use crate::children::{OwnChild, require_free_ports};
 use crate::peers::{self, Peer, Running, Setup};
 
 /// Options of every subcommand.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct Common {
     /// The gateway's binary [default: `ridge` beside this binary].
     #[arg(long)]
@@ -41,7 +41,7 @@ pub struct Session {
     pub running: Vec<Running>,
     /// The first engine's address.
     pub engines: SocketAddr,
-    _mock: OwnChild,
+    mock: OwnChild,
     _priority: Option<Priority>,
 }
 
@@ -54,27 +54,34 @@ impl Session {
         engines: u16,
         metrics_bytes: usize,
     ) -> io::Result<Self> {
+        let setup = setup(common, &target_dir()?, engines);
+        Self::start_with(common, default_peers, optional, &setup, metrics_bytes)
+    }
+
+    /// Starts one proxy, set up to live with engines that fail, before so many mock engines.
+    pub fn start_recovering(common: &Common, peer: Peer, engines: u16) -> io::Result<Self> {
+        let mut setup = setup(common, &target_dir()?, engines);
+        setup.recovers = true;
+        let only = Common { peers: vec![peer], ..common.clone() };
+        Self::start_with(&only, &[], &[], &setup, 4096)
+    }
+
+    fn start_with(
+        common: &Common,
+        default_peers: &[Peer],
+        optional: &[Peer],
+        setup: &Setup,
+        metrics_bytes: usize,
+    ) -> io::Result<Self> {
         let priority = Priority::set(common.nice)?;
-        let target = target_dir()?;
+        let engines = setup.engines.len() as u16;
         let first_proxy = common.base_port + engines;
-        let setup = Setup {
-            run_dir: target.join("bench-run"),
-            venv_dir: target.join("bench-venv"),
-            ridge: match &common.ridge {
-                Some(path) => path.clone(),
-                None => target.join("release/ridge"),
-            },
-            ridge_args: common.ridge_arg.clone(),
-            engines: (0..engines)
-                .map(|n| SocketAddr::from((Ipv4Addr::LOCALHOST, common.base_port + n)))
-                .collect(),
-        };
         let (wanted, optional) = if common.peers.is_empty() {
             (default_peers, optional)
         } else {
             (common.peers.as_slice(), [].as_slice())
         };
-        let mut wanted = peers::prepare(wanted, &setup, optional)?;
+        let mut wanted = peers::prepare(wanted, setup, optional)?;
         wanted.sort();
         wanted.dedup();
         require_free_ports(common.base_port..first_proxy + 2 * wanted.len() as u16)?;
@@ -88,14 +95,19 @@ impl Session {
         let mut running = Vec::new();
         for (n, peer) in wanted.into_iter().enumerate() {
             eprintln!("starting {}", peer.name());
-            running.push(peers::start(peer, first_proxy + 2 * n as u16, &setup)?);
+            running.push(peers::start(peer, first_proxy + 2 * n as u16, setup)?);
         }
-        Ok(Self { running, engines: setup.engines[0], _mock: mock, _priority: priority })
+        Ok(Self { running, engines: setup.engines[0], mock, _priority: priority })
     }
 
     /// An error if one of the peers is missing; nothing is started.
     pub fn check(common: &Common, peers: &[Peer]) -> io::Result<()> {
         peers::prepare(peers, &setup(common, &target_dir()?, 1), &[]).map(|_| ())
+    }
+
+    /// The one proxy of a session that has only one, and the means to trouble its last engine.
+    pub fn only(&mut self) -> (&mut Running, &mut OwnChild) {
+        (&mut self.running[0], &mut self.mock)
     }
 
     /// The proxies and their versions, in words.
@@ -152,6 +164,7 @@ fn setup(common: &Common, target: &Path, engines: u16) -> Setup {
         engines: (0..engines)
             .map(|n| SocketAddr::from((Ipv4Addr::LOCALHOST, common.base_port + n)))
             .collect(),
+        recovers: false,
     }
 }
 

@@ -69,6 +69,7 @@ pub fn run(args: &SoakArgs) -> io::Result<()> {
         seconds: 0.0,
         requests: Some(requests),
         rate: None,
+        open: None,
     };
     let mut rows = Vec::new();
     let engines = session.engines;

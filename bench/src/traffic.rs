@@ -10,6 +10,12 @@ pub const VARIANTS: usize = 64;
 pub const CHUNKS: usize = 32;
 /// Pause between the chunks of a paced stream, in milliseconds.
 pub const CHUNK_PAUSE_MS: u64 = 10;
+/// Chunks of a `Kind::Tokens` answer.
+pub const TOKENS: usize = 20;
+/// Time to the first chunk of a `Kind::Tokens` answer, in milliseconds.
+pub const TOKENS_FIRST_MS: u64 = 20;
+/// Pause between the chunks of a `Kind::Tokens` answer, in milliseconds.
+pub const TOKENS_PAUSE_MS: u64 = 2;
 const SYSTEM_PROMPTS: usize = 8;
 
 /// What is asked for and how the engine answers.
@@ -27,15 +33,17 @@ pub enum Kind {
     Paced,
     /// Like `Paced`, each event telling when it was written.
     Stamped,
+    /// 20 server-sent events, the first after 20 ms, then 2 ms apart: a small engine's stream.
+    Tokens,
 }
 
 impl Kind {
     /// All kinds, in the order of their marks.
-    pub const ALL: [Kind; 6] =
-        [Kind::Json2k, Kind::Json64k, Kind::Burst, Kind::Flushed, Kind::Paced, Kind::Stamped];
+    pub const ALL: [Kind; 7] =
+        [Kind::Json2k, Kind::Json64k, Kind::Burst, Kind::Flushed, Kind::Paced, Kind::Stamped, Kind::Tokens];
 
     fn mark(self) -> char {
-        ['s', 'l', 'b', 'f', 'p', 't'][self as usize]
+        ['s', 'l', 'b', 'f', 'p', 't', 'k'][self as usize]
     }
 
     /// The kind's place in `ALL`.
@@ -45,11 +53,15 @@ impl Kind {
 
     /// The name used on the command line and in tables.
     pub fn name(self) -> &'static str {
-        ["json2k", "json64k", "burst", "flushed", "paced", "stamped"][self as usize]
+        ["json2k", "json64k", "burst", "flushed", "paced", "stamped", "tokens"][self as usize]
     }
 
     fn streams(self) -> bool {
         !matches!(self, Kind::Json2k | Kind::Json64k)
+    }
+
+    fn chunks(self) -> usize {
+        if self == Kind::Tokens { TOKENS } else { CHUNKS }
     }
 
     fn body_bytes(self) -> usize {
@@ -106,7 +118,8 @@ pub fn json_answer(kind: Kind, variant: usize) -> Vec<u8> {
 
 /// The events of a streamed answer, each as it travels in one chunk. The last one carries `[DONE]`.
 pub fn events(kind: Kind, variant: usize) -> Vec<Vec<u8>> {
-    (0..CHUNKS)
+    let chunks = kind.chunks();
+    (0..chunks)
         .map(|n| {
             let mut text = format!(
                 concat!(
@@ -118,7 +131,7 @@ pub fn events(kind: Kind, variant: usize) -> Vec<Vec<u8>> {
             );
             prose(&mut text, (variant * CHUNKS + n) as u64, 12);
             text.push_str("\"},\"logprobs\":null,\"finish_reason\":null,\"token_ids\":null}]}\n\n");
-            if n + 1 == CHUNKS {
+            if n + 1 == chunks {
                 text.push_str("data: [DONE]\n\n");
             }
             text.into_bytes()
