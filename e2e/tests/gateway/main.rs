@@ -7,6 +7,7 @@ mod death;
 mod discovery;
 mod headers;
 mod http2;
+mod leaks;
 mod life;
 mod limits;
 mod load;
