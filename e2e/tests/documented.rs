@@ -136,7 +136,7 @@ fn every_path_is_served() {
 fn every_error_code() {
     // In the sources a refusal's code is the first text after its status, a body's fault has it after an arrow.
     let mut given = BTreeSet::new();
-    for file in ["service", "receive", "route", "pages"] {
+    for file in ["service", "receive", "refuse", "route", "pages"] {
         let source = read(&format!("crates/gateway/src/{file}.rs"));
         for call in source.split("Refused::new(").skip(1) {
             let first: String = call.split('"').nth(1).unwrap_or_default().to_owned();

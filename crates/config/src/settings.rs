@@ -124,6 +124,8 @@ settings! {
         /// Request bodies that the gateway holds at one time, all together; beyond that requests get 503. A body is held
         /// until its answer begins, since until then it may have to be sent again.
         bodies: ByteSize { default: "1GiB", min: "1MiB", max: "1TiB", example: "4GiB" },
+        /// The least bytes a second of a request's body, taken over stretches of `timeouts.body`; slower ones get 408.
+        body_rate: ByteSize { default: "1KiB", min: "1B", max: "1GiB", example: "10KiB" },
         /// The most bytes of a request's line and headers together; more get 431.
         header_bytes: ByteSize { default: "64KiB", min: "8KiB", max: "1MiB", example: "64KiB" },
         /// The most headers of a request; more get 431.
@@ -136,6 +138,17 @@ settings! {
     pub struct Timeouts {
         /// Opening a connection to an upstream; then the next one is tried.
         connect: Duration { default: "3s", min: "1ms", max: "5m", example: "3s" },
+        /// A request's head, from its first byte on, and a connection's first one from the connection's beginning on. Then
+        /// the connection is closed, with a 408 where a part of a head has come.
+        header: Duration { default: "30s", min: "100ms", max: "1h", example: "10s" },
+        /// How long a client's connection may be without a request. Set it longer than a load balancer in front keeps its
+        /// connections, or that one meets closed ones.
+        idle: Duration { default: "15m", min: "1s", max: "24h", example: "2m" },
+        /// A pause within a request's body; then 408.
+        body: Duration { default: "30s", min: "100ms", max: "1h", example: "1m" },
+        /// How long a client may take nothing of an answer that waits for it. Then its connection is closed and its request
+        /// at the engine ends.
+        send: Duration { default: "60s", min: "1s", max: "1h", example: "2m" },
         /// On shutdown, how long running responses may take to finish.
         drain: Duration { default: "30s", min: "0s", max: "24h", example: "5m" },
     }

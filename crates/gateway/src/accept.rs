@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use crate::client::Peer;
 use crate::core::{Command, Shared};
 use crate::settings::{Level, Notice, Notify};
+use crate::vitals::Vitals;
 
 /// Connections that wait to be accepted. A burst of clients is not refused.
 const BACKLOG: i32 = 4096;
@@ -68,7 +69,7 @@ async fn accept_all(
     loop {
         let accepted = listener.accept().await.and_then(|(stream, address)| {
             stream.set_nodelay(true)?;
-            Ok((stream.into_std()?, Peer { address }))
+            Ok((stream.into_std()?, Peer { address, vitals: Vitals::default() }))
         });
         match accepted {
             Ok((stream, peer)) => {

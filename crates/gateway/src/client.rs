@@ -13,11 +13,15 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::vitals::Vitals;
+
 /// Who is at the other end of a client's connection.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Peer {
     /// Its address, as the socket tells it.
     pub address: SocketAddr,
+    /// What its connection is doing.
+    pub vitals: Vitals,
 }
 
 /// A handle on a client's socket.
@@ -41,6 +45,11 @@ impl ClientStream {
     /// A first handle.
     pub fn new(stream: TcpStream) -> Self {
         Self { stream: Rc::new(RefCell::new(stream)) }
+    }
+
+    /// Writes what the socket takes at once.
+    pub fn write_now(&self, bytes: &[u8]) {
+        let _ = self.stream.borrow().try_write(bytes);
     }
 
     /// A watch over it.

@@ -470,6 +470,7 @@ mod tests {
             ready: AtomicBool::new(false),
             body_bytes: Arc::new(AtomicU64::new(0)),
             log_lost: Arc::new(AtomicU64::new(0)),
+            closures: crate::vitals::Closures::default(),
             gauges: Vec::new(),
         });
         Controller::new(shared, Policy::default(), upstreams, Arc::new(|_| {}))

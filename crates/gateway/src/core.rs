@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -20,13 +20,17 @@ use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::access_log::LogBuffer;
+use crate::arriving::Arrivals;
 use crate::bodies::Bodies;
 use crate::client::{ClientStream, Peer};
 use crate::ledger::Ledger;
 use crate::local::LocalExecutor;
+use crate::metered::Metered;
+use crate::refuse;
 use crate::service;
 use crate::settings::Notify;
 use crate::upstream::Pool;
+use crate::vitals::{Closed, Closures, End};
 use crate::world::{LocalWorld, World};
 
 /// Housekeeping: idle connections, the log's rest, a changed world.
@@ -57,6 +61,8 @@ pub struct Shared {
     pub body_bytes: Arc<AtomicU64>,
     /// Access log lines that were lost.
     pub log_lost: Arc<AtomicU64>,
+    /// Connections and streams of clients that were ended.
+    pub closures: Closures,
     /// One for each core.
     pub gauges: Vec<Gauge>,
 }
@@ -100,6 +106,8 @@ pub struct Core {
     pub pool: Pool,
     /// Memory for request bodies.
     pub bodies: Rc<Bodies>,
+    /// Request bodies that are waited for.
+    pub arrivals: Rc<Arrivals>,
     /// Counts.
     pub ledger: RefCell<Ledger>,
     /// Access log lines on their way.
@@ -122,7 +130,7 @@ struct WorldCache {
 #[derive(Default)]
 struct Connections {
     next: u64,
-    wakers: HashMap<u64, Waker>,
+    open: HashMap<u64, Rc<Peer>>,
     draining: bool,
 }
 
@@ -134,6 +142,7 @@ impl Core {
         let bodies = Bodies::new(Arc::clone(&shared.body_bytes));
         Rc::new(Self {
             bodies,
+            arrivals: Rc::default(),
             index,
             shared,
             pool: Pool::default(),
@@ -205,7 +214,7 @@ pub fn run(core: Rc<Core>, mut commands: mpsc::UnboundedReceiver<Command>) -> st
                     Some(Command::Drain) => {
                         let mut connections = core.connections.borrow_mut();
                         connections.draining = true;
-                        connections.wakers.values().for_each(Waker::wake_by_ref);
+                        connections.open.values().for_each(|peer| peer.vitals.wake());
                     }
                     Some(Command::Stop) | None => break,
                 },
@@ -221,6 +230,13 @@ fn housekeeping(core: &Rc<Core>) {
     core.pool.sweep(Instant::now(), |id| world.places.contains_key(&id));
     core.ledger.borrow_mut().retain(|endpoint, model| world.counts(endpoint, model));
     core.log.borrow_mut().flush();
+    let (now_ms, patience) = (core.shared.ms(Instant::now()), &world.policy.patience);
+    for peer in core.connections.borrow().open.values() {
+        if let Some(why) = peer.vitals.look(now_ms, patience) {
+            core.shared.closures.add(why);
+        }
+    }
+    core.arrivals.look(now_ms, patience);
 }
 
 /// Holds a connection's place in the core's count.
@@ -232,16 +248,19 @@ struct Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.core.gauge().connections.fetch_sub(1, Relaxed);
-        self.core.connections.borrow_mut().wakers.remove(&self.number);
+        self.core.connections.borrow_mut().open.remove(&self.number);
     }
 }
 
 fn accept(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer) {
     // The acceptor counted it already.
+    let peer = Rc::new(peer);
     let number = {
         let mut connections = core.connections.borrow_mut();
         connections.next += 1;
-        connections.next
+        let number = connections.next;
+        connections.open.insert(number, Rc::clone(&peer));
+        number
     };
     let open = Open { core: Rc::clone(core), number };
     core.ledger.borrow_mut().connections_total += 1;
@@ -249,7 +268,7 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer) {
     tokio::task::spawn_local(async move {
         let core = &open.core;
         let service = {
-            let (core, peer) = (Rc::clone(core), Rc::new(peer));
+            let (core, peer) = (Rc::clone(core), Rc::clone(&peer));
             service_fn(move |request| {
                 let (core, peer) = (Rc::clone(&core), Rc::clone(&peer));
                 async move { Ok::<_, std::convert::Infallible>(service::serve(core, peer, request).await) }
@@ -269,7 +288,8 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer) {
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(u32::try_from(policy.header_bytes).unwrap_or(u32::MAX));
         let client = ClientStream::new(stream);
-        let mut connection = pin!(builder.serve_connection(TokioIo::new(client.clone()), service));
+        let stream = Metered::new(client.clone(), Rc::clone(&peer));
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut watch = client.watch();
         let mut registered = false;
         let mut told = false;
@@ -277,9 +297,16 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer) {
         std::future::poll_fn(|cx| {
             if !registered {
                 registered = true;
-                core.connections.borrow_mut().wakers.insert(number, cx.waker().clone());
+                peer.vitals.set_waker(cx.waker().clone());
             }
-            if !told && core.connections.borrow().draining {
+            let end = peer.vitals.end();
+            if let Some((End::Cut, why)) = end {
+                if why == Closed::HeadTooSlow && peer.vitals.has_part_of_a_head() {
+                    client.write_now(&refuse::head_too_slow());
+                }
+                return Poll::Ready(());
+            }
+            if !told && (end.is_some() || core.connections.borrow().draining) {
                 told = true;
                 connection.as_mut().graceful_shutdown();
             }

@@ -17,6 +17,7 @@ use crate::control::{Control, Controller};
 use crate::core::{Command, Core, Gauge, Shared};
 use crate::ledger::Ledger;
 use crate::settings::{Policy, Startup, Upstream};
+use crate::vitals::{Closed, Closures};
 use crate::world::World;
 use crate::{accept, control, core};
 
@@ -75,6 +76,8 @@ pub struct Snapshot {
     pub body_bytes: u64,
     /// Access log lines that were lost.
     pub log_lines_lost: u64,
+    /// Connections and streams of clients that were ended, by reason.
+    pub closures: Vec<(Closed, u64)>,
     /// When this was.
     pub at: Instant,
     /// The same on the gateway's clock, milliseconds.
@@ -108,6 +111,7 @@ impl Gateway {
             ready: AtomicBool::new(false),
             body_bytes: Arc::new(AtomicU64::new(0)),
             log_lost: Arc::clone(&log.lost),
+            closures: Closures::default(),
             gauges: (0..count).map(|_| Gauge::default()).collect(),
         });
         // The picture is in place before the first client is accepted.
@@ -232,6 +236,7 @@ impl Observer {
             open: self.shared.gauges.iter().map(load).collect(),
             body_bytes: self.shared.body_bytes.load(Relaxed),
             log_lines_lost: self.shared.log_lost.load(Relaxed),
+            closures: self.shared.closures.counts().to_vec(),
             at: now,
             now_ms: self.shared.ms(now),
             ready: self.is_ready(),

@@ -16,6 +16,7 @@
 
 mod accept;
 mod access_log;
+mod arriving;
 mod bodies;
 mod body;
 mod client;
@@ -26,6 +27,7 @@ mod health;
 mod joined;
 mod ledger;
 mod local;
+mod metered;
 mod pages;
 mod probe;
 mod receive;
@@ -35,6 +37,7 @@ mod service;
 mod settings;
 mod ticket;
 mod upstream;
+mod vitals;
 mod world;
 
 pub use engines::EngineKind;
@@ -42,6 +45,9 @@ pub use gateway::{Gateway, Observer, Snapshot, StartError};
 pub use ledger::{CLIENT_GONE, Histogram, ITL_BOUNDS_S, LATENCY_BOUNDS_S, Ledger, NOWHERE, Recent, Series};
 pub use probe::{Identified, identify};
 pub use scheduling::{Health, Role};
-pub use settings::{AccessLog, ExtraPath, Level, Notice, Notify, Policy, ResponseHeaders, Startup, Upstream};
+pub use settings::{
+    AccessLog, ExtraPath, Level, Notice, Notify, Patience, Policy, ResponseHeaders, Startup, Upstream,
+};
 pub use upstream::Protocol;
+pub use vitals::Closed;
 pub use world::{ModelLabel, World};

@@ -3,19 +3,22 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use api::Dialect;
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue, header};
 use http_body::Body;
 use hyper::body::Incoming;
 
-use crate::bodies::{Bodies, Held};
+use crate::bodies::Held;
+use crate::core::Core;
 use crate::joined::Joined;
 use crate::refuse::Refused;
 use crate::settings::Policy;
 use crate::upstream::clean_trailers;
+use crate::vitals::Closed;
 
 /// The body of a refused request is read to its end and thrown away, up to this multiple of the limit: a client
 /// that is cut off while it sends sees a broken connection instead of the refusal. One that waits for permission
@@ -41,13 +44,13 @@ pub struct Received {
 
 /// Takes the body out of `unread` and reads it, within the limits on one body and on all of them.
 pub async fn receive(
-    bodies: &Rc<Bodies>,
+    core: &Rc<Core>,
     unread: &mut Option<Incoming>,
     policy: &Policy,
     dialect: Dialect,
 ) -> Result<Received, Refused> {
     let limit = policy.body_limit;
-    let mut held = bodies.hold();
+    let mut held = core.bodies.hold();
     let announced = unread.as_ref().map_or(0, |incoming| incoming.size_hint().lower());
     if announced > limit {
         return Err(too_large(dialect, limit, Some(announced)));
@@ -58,7 +61,19 @@ pub async fn receive(
     let mut body = Joined::default();
     let mut received = 0u64;
     let mut trailers = None;
-    while let Some(frame) = poll_fn(|cx| Pin::new(&mut incoming).poll_frame(cx)).await {
+    let mut arrival = core.arrivals.expect();
+    loop {
+        let next = poll_fn(|cx| match Pin::new(&mut incoming).poll_frame(cx) {
+            Poll::Pending => arrival.poll_overdue(cx).map(Err),
+            Poll::Ready(frame) => Poll::Ready(Ok(frame)),
+        });
+        let Some(frame) = next.await.map_err(|()| {
+            core.shared.closures.add(Closed::BodyTooSlow);
+            too_slow(dialect, received)
+        })?
+        else {
+            break;
+        };
         let frame = frame.map_err(|error| {
             Refused::new(dialect, 400, "body_broken", format!("the request's body broke off: {error}"))
         })?;
@@ -69,6 +84,7 @@ pub async fn receive(
                 continue;
             }
         };
+        arrival.moved(data.len());
         received += data.len() as u64;
         if received > limit {
             *unread = Some(incoming);
@@ -107,6 +123,15 @@ fn bodies_full(dialect: Dialect, limit: u64) -> Refused {
         "the gateway holds request bodies of {limit} bytes in all, its limit (`limits.bodies`); try again"
     );
     Refused::new(dialect, 503, "bodies_full", message).retry_after_s(1)
+}
+
+fn too_slow(dialect: Dialect, received: u64) -> Refused {
+    let message = format!(
+        "the request's body came too slowly: {received} bytes were here when it was given up (`timeouts.body` bounds \
+         its pauses, `limits.body_rate` the whole)"
+    );
+    Refused::new(dialect, 408, "body_too_slow", message)
+        .with_header(header::CONNECTION, HeaderValue::from_static("close"))
 }
 
 fn too_large(dialect: Dialect, limit: u64, announced: Option<u64>) -> Refused {

@@ -7,6 +7,21 @@ use bytes::Bytes;
 use http::header::{self, HeaderName};
 use http::{HeaderValue, Response, StatusCode};
 
+/// The whole answer to an HTTP/1.1 client whose request's head did not come in time: there is no request that hyper
+/// could answer.
+pub fn head_too_slow() -> Vec<u8> {
+    let message = "the request's line and fields did not come in time (`timeouts.header`): send them at once";
+    let refused = Refused::new(Dialect::OpenAi, 408, "head_too_slow", message);
+    let body = api::error_body(refused.dialect, refused.status, refused.code, &refused.message, None);
+    let mut answer = format!(
+        "HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    )
+    .into_bytes();
+    answer.extend_from_slice(body.as_ref());
+    answer
+}
+
 /// A request that is not passed on, and why.
 #[derive(Debug)]
 pub struct Refused {

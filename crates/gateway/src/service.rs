@@ -36,6 +36,8 @@ pub async fn serve(core: Rc<Core>, peer: Rc<Peer>, request: Request<Incoming>) -
     if matches!(*request.method(), Method::GET | Method::HEAD)
         && let Some(response) = pages::health(&core, request.uri().path())
     {
+        peer.vitals.request_began();
+        peer.vitals.request_ended();
         return response.map(ResponseBody::Own);
     }
     let started = Instant::now();
@@ -192,7 +194,7 @@ async fn inference(
         return Err(Refused::new(dialect, 415, "unsupported_content_encoding", message));
     }
     let world = Rc::clone(ticket.world());
-    let received = receive(&ticket.core().bodies, unread, &world.policy, dialect).await?;
+    let received = receive(ticket.core(), unread, &world.policy, dialect).await?;
     ticket.received(received.body.len());
     let fields = understand(operation, headers, &received.body).map_err(|error| {
         let refused = Refused::new(dialect, 400, error.code.as_str(), error.message.clone());
@@ -253,7 +255,7 @@ async fn pass_on(
     unread: &mut Option<Incoming>,
 ) -> Result<Outcome, Refused> {
     let world = Rc::clone(ticket.world());
-    let received = receive(&ticket.core().bodies, unread, &world.policy, Dialect::OpenAi).await?;
+    let received = receive(ticket.core(), unread, &world.policy, Dialect::OpenAi).await?;
     ticket.received(received.body.len());
     let has_body = !received.body.is_empty() || headers.contains_key(header::CONTENT_LENGTH);
     let routing = Routing {

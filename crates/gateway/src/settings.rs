@@ -83,6 +83,29 @@ pub struct Policy {
     pub signal_interval: Duration,
     /// Longest wait for one reading.
     pub signal_timeout: Duration,
+    /// How long clients may take.
+    pub patience: Patience,
+}
+
+/// How long clients may take. Kept to within a look of the core's housekeeping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// For a request's head, from its first byte on; for the first one from the connection's beginning on.
+    pub header_ms: u64,
+    /// Between two requests.
+    pub idle_ms: u64,
+    /// Between two pieces of a request's body.
+    pub body_ms: u64,
+    /// Least bytes a second of a body, over stretches of `body_ms`.
+    pub body_rate: u64,
+    /// Between two pieces of an answer that the client takes.
+    pub send_ms: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { header_ms: 30_000, idle_ms: 900_000, body_ms: 30_000, body_rate: 1024, send_ms: 60_000 }
+    }
 }
 
 impl Policy {
@@ -107,6 +130,7 @@ impl Default for Policy {
             prefix_affinity: true,
             signal_interval: Duration::from_secs(1),
             signal_timeout: Duration::from_secs(1),
+            patience: Patience::default(),
         }
     }
 }

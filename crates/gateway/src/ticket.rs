@@ -15,6 +15,7 @@ use crate::access_log::Line;
 use crate::client::Peer;
 use crate::core::Core;
 use crate::ledger::{CLIENT_GONE, NOWHERE, Recent};
+use crate::vitals::End;
 use crate::world::{LocalWorld, ModelLabel};
 
 /// Bytes of a token of text, about, where only text is known.
@@ -79,6 +80,7 @@ impl Ticket {
         uri: Uri,
     ) -> Self {
         core.gauge().requests.fetch_add(1, Relaxed);
+        peer.vitals.request_began();
         Self {
             core: Rc::clone(core),
             world: core.world(),
@@ -286,6 +288,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let core = &self.core;
         core.gauge().requests.fetch_sub(1, Relaxed);
+        self.peer.vitals.request_ended();
         let now = Instant::now();
         let whole = now.saturating_duration_since(self.started);
         let gone = !self.complete && !self.broken && self.refusal.is_none();
@@ -355,7 +358,10 @@ impl Ticket {
         let error = match (self.refusal, self.broken, status) {
             (Some(code), _, _) => Some(code),
             (None, true, _) => Some("upstream_broke_off"),
-            (None, false, CLIENT_GONE) => Some("client_gone"),
+            (None, false, CLIENT_GONE) => match self.peer.vitals.end() {
+                Some((End::Cut, why)) => Some(why.as_str()),
+                _ => Some("client_gone"),
+            },
             _ => None,
         };
         log.push(&Line {

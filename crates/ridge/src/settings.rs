@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use config::{AccessLogTarget, Config, Host};
-use gateway::{EngineKind, ExtraPath, Policy, Protocol, ResponseHeaders, Role, Upstream};
+use gateway::{EngineKind, ExtraPath, Patience, Policy, Protocol, ResponseHeaders, Role, Upstream};
 use http::HeaderValue;
 
 /// The rules that can change while running.
@@ -25,6 +25,19 @@ pub fn policy(config: &Config) -> Policy {
         prefix_affinity: config.routing.prefix_affinity,
         signal_interval: config.signals.interval,
         signal_timeout: config.signals.timeout,
+        patience: patience(config),
+    }
+}
+
+fn patience(config: &Config) -> Patience {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (timeouts, limits) = (&config.timeouts, &config.limits);
+    Patience {
+        header_ms: ms(timeouts.header),
+        idle_ms: ms(timeouts.idle),
+        body_ms: ms(timeouts.body),
+        body_rate: limits.body_rate.0,
+        send_ms: ms(timeouts.send),
     }
 }
 

@@ -208,10 +208,15 @@ fn counters(all: &Ledger, seen: &gateway::Snapshot) -> Vec<admin::Series> {
         labels: vec![("code".into(), (*code).into())],
         ..series("ridge_refusals_total", "Requests refused by the gateway itself, by reason.", count)
     });
+    let closed = seen.closures.iter().map(|&(why, count)| admin::Series {
+        labels: vec![("reason".into(), why.as_str().into())],
+        ..series("ridge_client_closed_total", "Client connections and streams ended by the gateway.", count)
+    });
     let accepted = seen.ledgers.iter().map(|ledger| ledger.connections_total).sum();
     let lost = "Access log lines that could not be written.";
     let oversized = "Stream events too large for their usage to be read.";
     refusals
+        .chain(closed)
         .chain([
             series("ridge_client_connections_total", "Client connections accepted.", accepted),
             series("ridge_access_log_lines_lost_total", lost, seen.log_lines_lost),

@@ -6,6 +6,7 @@ mod connections;
 mod death;
 mod discovery;
 mod headers;
+mod hostile;
 mod http2;
 mod leaks;
 mod life;
