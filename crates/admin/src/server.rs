@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use http::{HeaderName, HeaderValue, Method, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::page::{CONTENT_SECURITY_POLICY, PAGE};
 use crate::{Source, write_metrics};
@@ -28,6 +29,9 @@ pub const CONNECTIONS_MAX: usize = 128;
 /// A client that has not finished its request's head by then is closed, so that idle ones do not use up
 /// [`CONNECTIONS_MAX`]. Longer than a scrape interval of 30 s would keep idle scrapers' connections for nothing.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// At the end, how long answers that have begun may take.
+const FINISH_TIME: Duration = Duration::from_secs(1);
 
 /// The admin listener on its own thread; it ends with [`Server::stop`] or when dropped.
 #[derive(Debug)]
@@ -43,7 +47,7 @@ impl Server {
         self.address
     }
 
-    /// Closes the listener and every connection, and waits for the thread.
+    /// Closes the listener and every connection, answers that have begun excepted, and waits for the thread.
     pub fn stop(mut self) {
         self.end();
     }
@@ -93,6 +97,7 @@ pub async fn serve(listener: TcpListener, source: Arc<dyn Source>, shutdown: imp
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     // Dropping the set aborts what is left in it.
     let mut connections = tokio::task::JoinSet::new();
+    let (end, ended) = watch::channel(false);
     let accept = async {
         loop {
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
@@ -101,9 +106,16 @@ pub async fn serve(listener: TcpListener, source: Arc<dyn Source>, shutdown: imp
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
                     let connection = http.serve_connection(TokioIo::new(stream), service.clone());
+                    let mut ended = ended.clone();
                     connections.spawn(async move {
                         let _slot = slot;
+                        let mut connection = pin!(connection);
                         // A client that breaks off is no event for anyone.
+                        tokio::select! {
+                            _ = connection.as_mut() => return,
+                            _ = ended.wait_for(|ended| *ended) => {}
+                        }
+                        connection.as_mut().graceful_shutdown();
                         let _ = connection.await;
                     });
                 }
@@ -116,6 +128,10 @@ pub async fn serve(listener: TcpListener, source: Arc<dyn Source>, shutdown: imp
         () = accept => {}
         () = shutdown => {}
     }
+    drop(listener);
+    let _ = end.send(true);
+    let finish = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(FINISH_TIME, finish).await;
 }
 
 fn router(source: Arc<dyn Source>, on_loopback: bool) -> Router {

@@ -151,6 +151,12 @@ settings! {
         send: Duration { default: "60s", min: "1s", max: "1h", example: "2m" },
         /// On shutdown, how long running responses may take to finish.
         drain: Duration { default: "30s", min: "0s", max: "24h", example: "5m" },
+        /// On shutdown, how long clients are served as before while readiness is off already, so that load balancers
+        /// notice and turn away. Part of `drain`.
+        linger: Duration { default: "1s", min: "0s", max: "1h", example: "10s" },
+        /// On an upgrade (SIGUSR2), how long the new process may take until an upstream has answered it; then it is
+        /// ended and the old one goes on.
+        upgrade: Duration { default: "60s", min: "100ms", max: "1h", example: "2m" },
     }
 
     /// Response headers, each on or off.

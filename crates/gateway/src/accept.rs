@@ -20,6 +20,9 @@ const BACKLOG: i32 = 4096;
 /// Pause after a failed accept: out of file descriptors, most often, which passes when requests end.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// How often it is looked whether an endpoint has answered, where clients wait for that.
+const READY_LOOK: Duration = Duration::from_millis(2);
+
 /// A warning is not repeated within this time: connections that fail and succeed in turn would flood the log.
 const SAY_AGAIN: Duration = Duration::from_secs(60);
 
@@ -37,6 +40,13 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
+/// A second handle on a listener that another process opened.
+pub fn adopt(listener: &TcpListener) -> io::Result<TcpListener> {
+    let listener = listener.try_clone()?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
 /// Accepts on all listeners until told to stop, and gives each client to the core with the fewest. The kernel
 /// would spread them by a hash of their addresses: with eight clients, all on one core is not rare.
 pub fn run(
@@ -44,9 +54,16 @@ pub fn run(
     shared: Arc<Shared>,
     cores: Vec<mpsc::UnboundedSender<Command>>,
     mut stop: watch::Receiver<bool>,
+    when_ready: bool,
     notify: Notify,
 ) -> io::Result<()> {
     crate::local::runtime()?.block_on(async move {
+        while when_ready && !shared.ready.load(Relaxed) {
+            tokio::select! {
+                _ = stop.wait_for(|stop| *stop) => return Ok(()),
+                () = tokio::time::sleep(READY_LOOK) => {}
+            }
+        }
         for listener in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let (shared, cores, notify) = (Arc::clone(&shared), cores.clone(), Arc::clone(&notify));

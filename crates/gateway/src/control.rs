@@ -467,6 +467,7 @@ mod tests {
             index: PrefixIndex::with_entries(1),
             epoch: Instant::now(),
             draining: AtomicBool::new(false),
+            cutting: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             body_bytes: Arc::new(AtomicU64::new(0)),
             log_lost: Arc::new(AtomicU64::new(0)),

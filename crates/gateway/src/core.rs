@@ -55,6 +55,8 @@ pub struct Shared {
     pub epoch: Instant,
     /// No new work is wanted: readiness says so, HTTP/1.1 answers close their connections.
     pub draining: AtomicBool,
+    /// The time for draining is over: what still runs is cut.
+    pub cutting: AtomicBool,
     /// An endpoint has answered.
     pub ready: AtomicBool,
     /// Bytes that cores have reserved for request bodies.

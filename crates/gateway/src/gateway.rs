@@ -1,7 +1,7 @@
 //! The running gateway: its threads, and the handle on them.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -55,10 +55,13 @@ pub enum StartError {
 /// A running gateway.
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
+    /// By the address that was asked for. A port is open as long as any handle is.
+    listeners: Vec<(SocketAddr, TcpListener)>,
     shared: Arc<Shared>,
     cores: Vec<mpsc::UnboundedSender<Command>>,
     control: mpsc::UnboundedSender<Control>,
     stop_accepting: watch::Sender<bool>,
+    accept: Option<JoinHandle<()>>,
     threads: Vec<JoinHandle<()>>,
     log: Option<Log>,
 }
@@ -93,10 +96,17 @@ impl Gateway {
     pub fn start(startup: Startup, policy: Policy, upstreams: Vec<Upstream>) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
+        let mut handles = Vec::new();
         for &address in &startup.listen {
             let failed = |source| StartError::Listen { address, source };
-            let listener = accept::listen(address).map_err(failed)?;
+            let inherited = startup.inherited.iter().find(|(of, _)| *of == address);
+            let listener = match inherited {
+                Some((_, listener)) => accept::adopt(listener),
+                None => accept::listen(address),
+            }
+            .map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
+            handles.push((address, listener.try_clone().map_err(failed)?));
             listeners.push(listener);
         }
         let notify = startup.notify;
@@ -108,6 +118,7 @@ impl Gateway {
             index: PrefixIndex::with_entries(PREFIX_ENTRIES),
             epoch: Instant::now(),
             draining: AtomicBool::new(false),
+            cutting: AtomicBool::new(false),
             ready: AtomicBool::new(false),
             body_bytes: Arc::new(AtomicU64::new(0)),
             log_lost: Arc::clone(&log.lost),
@@ -143,14 +154,33 @@ impl Gateway {
         }
         threads.push(thread("control".into(), Box::new(move || control::run(controller, control_commands)))?);
         let (stop_accepting, stop) = watch::channel(false);
+        let when_ready = startup.accept_when_ready;
         let (accept_shared, accept_cores, accept_notify) =
             (Arc::clone(&shared), cores.clone(), Arc::clone(&notify));
-        threads.push(thread(
+        let accept = thread(
             "accept".into(),
-            Box::new(move || accept::run(listeners, accept_shared, accept_cores, stop, accept_notify)),
-        )?);
-        Ok(Self { addresses, shared, cores, control, stop_accepting, threads, log: Some(log) })
+            Box::new(move || {
+                accept::run(listeners, accept_shared, accept_cores, stop, when_ready, accept_notify)
+            }),
+        )?;
+        Ok(Self {
+            addresses,
+            listeners: handles,
+            shared,
+            cores,
+            control,
+            stop_accepting,
+            accept: Some(accept),
+            threads,
+            log: Some(log),
+        })
     }
+
+    /// Second handles on its listeners, each with the address that was asked for.
+    pub fn listeners(&self) -> io::Result<Vec<(SocketAddr, TcpListener)>> {
+        self.listeners.iter().map(|(address, listener)| Ok((*address, listener.try_clone()?))).collect()
+    }
+
     /// Where it listens, with the ports that were taken.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -171,17 +201,32 @@ impl Gateway {
         Observer { shared: Arc::clone(&self.shared), cores: self.cores.clone() }
     }
 
-    /// Ends it: readiness goes at once. Clients are served as before for `linger`, so that those who watch
-    /// readiness can turn away; then the listeners and idle connections close, and running requests finish. What
-    /// still runs after `bound` is cut. Answers how many requests were.
-    pub async fn shutdown(mut self, linger: Duration, bound: Duration) -> usize {
+    /// Ends it: readiness goes at once, and answers tell their clients to turn away. New connections are accepted for
+    /// `accept`, so that those who watch readiness can turn away too; idle ones are kept for `keep` at least. Then
+    /// running requests finish. What still runs after `bound` is cut. Answers how many requests were.
+    ///
+    /// When another process accepts on the same listeners, `accept` is zero.
+    pub async fn shutdown(mut self, accept: Duration, keep: Duration, bound: Duration) -> usize {
         let began = Instant::now();
         self.shared.draining.store(true, Relaxed);
         let open = |of: fn(&Gauge) -> usize| self.shared.gauges.iter().map(of).sum::<usize>();
         let requests = || open(|gauge| gauge.requests.load(Relaxed));
         let connections = || open(|gauge| gauge.connections.load(Relaxed));
-        tokio::time::sleep(linger.min(bound)).await;
+        tokio::time::sleep(accept.min(bound)).await;
         let _ = self.stop_accepting.send(true);
+        self.listeners.clear();
+        // The last one that was accepted is counted, too.
+        let stopping = Instant::now();
+        while self.accept.as_ref().is_some_and(|thread| !thread.is_finished())
+            && stopping.elapsed() < CLOSE_TIME
+        {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
+        let kept = keep.min(bound).saturating_sub(began.elapsed());
+        let keeping = Instant::now();
+        while connections() > 0 && keeping.elapsed() < kept {
+            tokio::time::sleep(DRAIN_LOOK).await;
+        }
         for core in &self.cores {
             let _ = core.send(Command::Drain);
         }
@@ -191,11 +236,12 @@ impl Gateway {
             tokio::time::sleep(DRAIN_LOOK).await;
         }
         let cut = requests();
+        self.shared.cutting.store(true, Relaxed);
         for core in &self.cores {
             let _ = core.send(Command::Stop);
         }
         let _ = self.control.send(Control::Stop);
-        for thread in self.threads.drain(..) {
+        for thread in self.threads.drain(..).chain(self.accept.take()) {
             let _ = thread.join();
         }
         if let Some(log) = self.log.take() {

@@ -1,7 +1,7 @@
 //! What the data plane is told: values it uses, already checked.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,10 @@ use crate::upstream::Protocol;
 pub struct Startup {
     /// Addresses to serve on. Port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
+    /// Listeners that are open already, by the address in `listen` in whose place they are used.
+    pub inherited: Vec<(SocketAddr, Arc<TcpListener>)>,
+    /// Clients are accepted only once an endpoint has answered: until then another process serves them.
+    pub accept_when_ready: bool,
     /// Cores to serve with, each a thread.
     pub cores: usize,
     /// Seed of the random choices.

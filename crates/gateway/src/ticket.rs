@@ -358,6 +358,7 @@ impl Ticket {
         let error = match (self.refusal, self.broken, status) {
             (Some(code), _, _) => Some(code),
             (None, true, _) => Some("upstream_broke_off"),
+            (None, false, CLIENT_GONE) if self.core.shared.cutting.load(Relaxed) => Some("shutdown"),
             (None, false, CLIENT_GONE) => match self.peer.vitals.end() {
                 Some((End::Cut, why)) => Some(why.as_str()),
                 _ => Some("client_gone"),

@@ -6,6 +6,7 @@ mod settings;
 mod signals;
 mod status;
 mod up;
+mod upgrade;
 
 use std::process::ExitCode;
 

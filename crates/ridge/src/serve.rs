@@ -8,8 +8,10 @@ use std::time::Duration;
 use config::{Config, ServeFlags};
 use discovery::{FileWatch, Sources};
 use gateway::{Gateway, Notify, Startup};
+use handover::{Program, Successor, Systemd};
 use tokio::signal::unix::SignalKind;
 
+use crate::upgrade::{self, Upgrades};
 use crate::{Outcome, local_runtime, notices, settings, signals, status};
 
 /// How often the configuration file is looked at.
@@ -20,23 +22,37 @@ pub const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// Runs the gateway until SIGINT or SIGTERM.
 pub fn run(flags: &ServeFlags) -> Outcome {
+    let program = handover::Program::current();
     let (config, text) = load(flags)?;
     let (notify, flush) = notices::to_stderr();
-    let outcome = serve(flags, config, &text, notify);
+    let outcome = serve(flags, config, &text, notify, program);
     flush();
     outcome
 }
 
-fn serve(flags: &ServeFlags, config: Config, text: &[u8], notify: Notify) -> Outcome {
+fn serve(
+    flags: &ServeFlags,
+    config: Config,
+    text: &[u8],
+    notify: Notify,
+    program: std::io::Result<Program>,
+) -> Outcome {
     // Whoever sends SIGTERM right after the start must find it handled.
     local_runtime()?.block_on(async {
         let mut hangup = signals::open(SignalKind::hangup());
+        let mut upgrade_wanted = signals::open(SignalKind::user_defined2());
         let mut ended = std::pin::pin!(signals::ended());
+        let systemd = Systemd::from_environment();
+        let inherited = handover::inherited().map_err(|error| format!("error: {error}"))?;
+        let mut listeners = upgrade::sort(inherited.sockets, &config)?;
+        let mut upgrades = Upgrades::new(program, &listeners);
         let sources = Sources::start(&config, discovery::Options::default(), report(&notify)).await;
         let upstreams = settings::upstreams(&sources.endpoints().borrow(), config.limits.max_in_flight)
             .map_err(|error| format!("error: {error}"))?;
         let startup = Startup {
-            listen: config.listen.clone(),
+            listen: std::mem::take(&mut listeners.listen),
+            inherited: std::mem::take(&mut listeners.inherited),
+            accept_when_ready: inherited.predecessor.is_some(),
             cores: settings::cores(&config),
             seed: config.routing.seed.unwrap_or_else(random_seed),
             access_log: settings::access_log(&config),
@@ -44,10 +60,22 @@ fn serve(flags: &ServeFlags, config: Config, text: &[u8], notify: Notify) -> Out
         };
         let gateway = Gateway::start(startup, settings::policy(&config), upstreams)
             .map_err(|error| format!("error: {error}"))?;
+        if inherited.predecessor.is_some() {
+            // Until then the old process answers, also whoever asks how things are.
+            let gateway = gateway.observer();
+            tokio::select! {
+                () = &mut ended => return Ok(()),
+                () = upgrade::ready(&gateway) => {}
+            }
+        }
         let admin = match config.admin_addr() {
             Some(address) => Some(
-                TcpListener::bind(address)
+                listeners
+                    .admin
+                    .take()
+                    .map_or_else(|| TcpListener::bind(address), Ok)
                     .and_then(|listener| {
+                        upgrades.admin(address, &listener)?;
                         admin::start(listener, Arc::new(status::Status::new(gateway.observer())))
                     })
                     .map_err(|error| {
@@ -62,33 +90,76 @@ fn serve(flags: &ServeFlags, config: Config, text: &[u8], notify: Notify) -> Out
             notices::warn(&notify, text.into());
         }
         notices::say(&ready_line(&gateway, admin.as_ref()));
+        match inherited.predecessor {
+            Some(predecessor) => {
+                if let Err(error) = predecessor.ready() {
+                    notices::warn(&notify, format!("the old process has gone before it was told to: {error}"));
+                }
+            }
+            None => systemd.tell("READY=1"),
+        }
 
-        let mut running = Running { flags, config, gateway, sources, notify };
+        let mut running = Running { flags, config, gateway, sources, notify, systemd };
+        let mut successor: Option<Successor> = None;
         let mut endpoints = running.sources.endpoints();
         let mut file = flags.config.as_ref().map(|path| FileWatch::known(path, text, POLL));
-        loop {
+        let end = loop {
             tokio::select! {
-                () = &mut ended => break,
+                () = &mut ended => break End::Told,
                 () = signals::next(&mut hangup) => {
                     // A reload waits for new sources; the end does not wait for a reload.
                     tokio::select! {
-                        () = &mut ended => break,
+                        () = &mut ended => break End::Told,
                         () = running.reload_from_disk() => {}
                     }
                 }
                 changed = changed(&mut file) => {
                     tokio::select! {
-                        () = &mut ended => break,
+                        () = &mut ended => break End::Told,
                         () = running.reload(changed) => {}
                     }
                 }
                 Ok(()) = endpoints.changed() => running.take_endpoints(&endpoints.borrow_and_update()),
+                () = signals::next(&mut upgrade_wanted) => {
+                    if let Some(under_way) = &successor {
+                        let id = under_way.id();
+                        let text = format!("SIGUSR2: process {id} is taking over already, this one is ignored");
+                        notices::warn(&running.notify, text);
+                    } else {
+                        successor = running.start_successor(&upgrades);
+                    }
+                }
+                outcome = upgrade::outcome(&mut successor) => match outcome {
+                    Ok(id) => break End::HandedOver(id),
+                    Err(error) => {
+                        successor = None;
+                        notices::warn(&running.notify, format!("no upgrade, this process goes on: {error}"));
+                    }
+                },
             }
-        }
-        let Running { config, gateway, notify, .. } = running;
-        notices::info(&notify, "draining: running requests finish, readiness is off".into());
+        };
+        let Running { config, gateway, notify, systemd, .. } = running;
+        let linger = settings::linger(&config);
+        let (accept, admin) = match end {
+            End::Told => {
+                // A process that was about to take over is ended as well.
+                drop(successor.take());
+                systemd.tell("STOPPING=1");
+                notices::info(&notify, "draining: running requests finish, readiness is off".into());
+                (linger, admin)
+            }
+            End::HandedOver(id) => {
+                systemd.tell(&format!("MAINPID={id}"));
+                notices::info(&notify, format!("process {id} has taken over: running requests finish here"));
+                if let Some(admin) = admin {
+                    admin.stop();
+                }
+                (Duration::ZERO, None)
+            }
+        };
+        drop(upgrades);
         let cut = tokio::select! {
-            cut = gateway.shutdown(settings::linger(&config), config.timeouts.drain) => cut,
+            cut = gateway.shutdown(accept, linger, config.timeouts.drain) => cut,
             () = signals::ended() => return Err("ended at once by a second signal".into()),
         };
         if cut > 0 {
@@ -108,9 +179,32 @@ struct Running<'f> {
     gateway: Gateway,
     sources: Sources,
     notify: Notify,
+    systemd: Systemd,
+}
+
+/// Why it stops serving.
+enum End {
+    /// By a signal.
+    Told,
+    /// To a process that serves in its place.
+    HandedOver(u32),
 }
 
 impl Running<'_> {
+    fn start_successor(&self, upgrades: &Upgrades) -> Option<Successor> {
+        match upgrades.start(&self.gateway, self.config.timeouts.upgrade) {
+            Ok(successor) => {
+                let id = successor.id();
+                notices::info(&self.notify, format!("SIGUSR2: process {id} was started to take over"));
+                Some(successor)
+            }
+            Err(error) => {
+                notices::warn(&self.notify, format!("no upgrade, this process goes on: {error}"));
+                None
+            }
+        }
+    }
+
     async fn reload_from_disk(&mut self) {
         match &self.flags.config {
             Some(path) => {
@@ -125,6 +219,12 @@ impl Running<'_> {
 
     /// Takes a changed file in; one with an error changes nothing.
     async fn reload(&mut self, text: std::io::Result<Vec<u8>>) {
+        self.systemd.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", handover::monotonic_us()));
+        self.take_file(text).await;
+        self.systemd.tell("READY=1");
+    }
+
+    async fn take_file(&mut self, text: std::io::Result<Vec<u8>>) {
         let Some(path) = &self.flags.config else { return };
         let name = path.display().to_string();
         if text.as_ref().is_ok_and(|text| text.trim_ascii().is_empty()) {

@@ -116,8 +116,7 @@ pub fn authorization(upstream: &config::Upstream) -> Result<Option<HeaderValue>,
     Ok(Some(value))
 }
 
-/// How long a shutdown goes on serving before it closes its listeners: those who watch readiness turn away in
-/// that time.
+/// How long a shutdown goes on serving before it closes its listeners.
 pub fn linger(config: &Config) -> Duration {
-    config.timeouts.drain.min(Duration::from_secs(1))
+    config.timeouts.linger.min(config.timeouts.drain)
 }

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Waits for SIGINT or SIGTERM.
-pub async fn ended() {
+/// Waits for SIGINT or SIGTERM; one that comes between this call and the wait counts.
+pub fn ended() -> impl Future<Output = ()> {
     let (mut interrupt, mut terminate) = (open(SignalKind::interrupt()), open(SignalKind::terminate()));
-    tokio::select! {
-        () = next(&mut interrupt) => {}
-        () = next(&mut terminate) => {}
+    async move {
+        tokio::select! {
+            () = next(&mut interrupt) => {}
+            () = next(&mut terminate) => {}
+        }
     }
 }
 

@@ -241,7 +241,7 @@ fn front(
         notices::say(&ready_line(&gateway, Some(&admin)));
         wait_for(ended);
     }
-    runtime.block_on(gateway.shutdown(Duration::ZERO, DRAIN));
+    runtime.block_on(gateway.shutdown(Duration::ZERO, Duration::ZERO, DRAIN));
     admin.stop();
     Ok(())
 }
@@ -262,6 +262,8 @@ fn start_gateway(
     let mut address = wanted;
     loop {
         let startup = Startup {
+            inherited: Vec::new(),
+            accept_when_ready: false,
             listen: vec![address],
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             seed: random_seed(),

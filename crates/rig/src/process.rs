@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -69,9 +69,33 @@ impl RidgeProcess {
         self.program.output()
     }
 
-    /// Its process id.
+    /// Its process id: after an upgrade, that of the process that serves now.
     pub fn id(&self) -> u32 {
-        self.program.child.id()
+        self.program.id()
+    }
+
+    /// Starts the program at `binary`, in place of the one that was built, with exactly `arguments`.
+    #[track_caller]
+    pub fn start_at(binary: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut program = Program::start_at(binary, arguments, environment);
+        let (gateway, admin) = program.wait_for("its ready line", ready_line);
+        Self { program, gateway, admin }
+    }
+
+    /// Has it replaced by a new process (SIGUSR2), and waits until that one has taken over. Signals go to the new one
+    /// from then on, which ends with this as well.
+    ///
+    /// # Panics
+    /// If no process has taken over in time; shows what was said.
+    #[track_caller]
+    pub fn upgrade(&mut self) -> u32 {
+        let before = taken_over(&self.output()).len();
+        self.signal("USR2");
+        let id = self
+            .program
+            .wait_for("that another process has taken over", |said| taken_over(said).get(before).copied());
+        self.program.successors.push(id);
+        id
     }
 
     /// The metrics page of its admin listener, as it is now.
@@ -155,13 +179,19 @@ impl SimProcess {
 /// A child process whose output is kept, shown when a test fails, and which ends with its owner.
 struct Program {
     child: Child,
+    /// Processes that took over from it, one after the other.
+    successors: Vec<u32>,
     output: Arc<Mutex<String>>,
     arguments: String,
 }
 
 impl Program {
     fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut child = spawn(arguments, environment);
+        Self::start_at(&ridge_binary(), arguments, environment)
+    }
+
+    fn start_at(binary: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut child = spawn(binary, arguments, environment);
         let output = Arc::new(Mutex::new(String::new()));
         if let Some(stdout) = child.stdout.take() {
             collect(stdout, output.clone());
@@ -169,7 +199,11 @@ impl Program {
         if let Some(stderr) = child.stderr.take() {
             collect(stderr, output.clone());
         }
-        Self { child, output, arguments: arguments.join(" ") }
+        Self { child, successors: Vec::new(), output, arguments: arguments.join(" ") }
+    }
+
+    fn id(&self) -> u32 {
+        self.successors.last().copied().unwrap_or_else(|| self.child.id())
     }
 
     fn output(&self) -> String {
@@ -184,7 +218,7 @@ impl Program {
         eventually(DEADLINE, || {
             found = find(&self.output());
             ended = self.child.try_wait().ok().flatten();
-            found.is_some() || ended.is_some()
+            found.is_some() || ended.is_some() && self.successors.is_empty()
         });
         found.or_else(|| find(&self.output())).unwrap_or_else(|| {
             panic!(
@@ -196,9 +230,8 @@ impl Program {
     }
 
     fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
-        let sent = Command::new("sh").args(["-c", r#"kill -s "$0" "$1""#, name, &id]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "kill -s {name} {id}");
+        let id = self.id();
+        assert!(send_signal(name, id), "kill -s {name} {id}");
     }
 
     #[track_caller]
@@ -206,9 +239,11 @@ impl Program {
         let mut status = None;
         eventually(DEADLINE, || {
             status = self.child.try_wait().ok().flatten();
-            status.is_some()
+            status.is_some() && self.successors.iter().all(|&id| !is_ridge(id))
         });
-        status.unwrap_or_else(|| panic!("ridge does not end; it said:\n{}", self.output()))
+        status
+            .filter(|_| self.successors.iter().all(|&id| !is_ridge(id)))
+            .unwrap_or_else(|| panic!("ridge does not end; it said:\n{}", self.output()))
     }
 }
 
@@ -216,6 +251,12 @@ impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        for &id in &self.successors {
+            // It may have ended, and its number then belongs to nobody, or to a process that is not ridge.
+            if is_ridge(id) {
+                send_signal("KILL", id);
+            }
+        }
         if thread::panicking() {
             let output = self.output();
             eprintln!("--- ridge {} said:\n{}\n---", self.arguments, last_lines(&output, 60));
@@ -223,9 +264,26 @@ impl Drop for Program {
     }
 }
 
-fn spawn(arguments: &[&str], environment: &[(&str, &str)]) -> Child {
-    let binary = ridge_binary();
-    Command::new(&binary)
+fn send_signal(name: &str, id: u32) -> bool {
+    let sent =
+        Command::new("sh").args(["-c", r#"kill -s "$0" "$1" 2>/dev/null"#, name, &id.to_string()]).status();
+    sent.is_ok_and(|status| status.success())
+}
+
+fn is_ridge(id: u32) -> bool {
+    // `7 (ridge) S 1 …`; with Z it has ended, and nobody has asked yet how.
+    let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    stat.split_once('(').is_some_and(|(_, rest)| rest.starts_with("ridge") && !rest.contains(") Z "))
+}
+
+/// The ids in lines `process ID has taken over`, in order.
+fn taken_over(output: &str) -> Vec<u32> {
+    let lines = output.lines().filter_map(|line| line.split_once(" has taken over"));
+    lines.filter_map(|(before, _)| before.rsplit(' ').next()?.parse().ok()).collect()
+}
+
+fn spawn(binary: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Child {
+    Command::new(binary)
         .args(arguments)
         .envs(environment.iter().copied())
         .stdin(Stdio::null())

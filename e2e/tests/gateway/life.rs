@@ -1,9 +1,6 @@
 //! Starting, changing its configuration and ending, without a stream noticing.
 
-use std::fs;
-use std::path::PathBuf;
-
-use e2e::{House, chat, completion, header};
+use e2e::{ConfigFile, House, chat, completion, config_of, header};
 use rig::client::{self, post_bytes};
 use rig::script::{self, Step};
 use rig::{End, H2Client, RawClient, RidgeProcess, ScriptedEngine, wait_until};
@@ -90,6 +87,10 @@ fn a_stream_without_an_end_does_not_hold_it_for_ever() {
     client.read_on(&mut response);
     assert_ne!(response.end, End::Complete);
     assert!(house.wait_for_end().success());
+    // It was not the client who left.
+    let said = house.ridge.output();
+    assert!(said.contains(r#""error":"shutdown""#) && !said.contains("client_gone"), "{said}");
+    assert!(said.contains("1 requests were cut off"), "{said}");
 }
 
 #[test]
@@ -114,48 +115,13 @@ fn both_listeners_tell_whether_it_lives_and_is_ready() {
     }
 }
 
-/// A configuration file that is removed with the test.
-struct ConfigFile(PathBuf);
-
-impl ConfigFile {
-    fn new(name: &str, text: &str) -> Self {
-        let folder = std::env::temp_dir().join(format!("ridge-test-{}-{name}", std::process::id()));
-        fs::create_dir_all(&folder).expect("a folder for the test");
-        let file = Self(folder.join("ridge.yaml"));
-        file.write(text);
-        file
-    }
-
-    fn write(&self, text: &str) {
-        // Whole or not at all, as editors and Kubernetes do it.
-        let new = self.0.with_extension("new");
-        fs::write(&new, text).and_then(|()| fs::rename(&new, &self.0)).expect("to write the test's file");
-    }
-}
-
-impl Drop for ConfigFile {
-    fn drop(&mut self) {
-        if let Some(folder) = self.0.parent() {
-            let _ = fs::remove_dir_all(folder);
-        }
-    }
-}
-
-fn config_of(engines: &[&ScriptedEngine]) -> String {
-    let mut text = "listen: [\"127.0.0.1:0\"]\nadmin: \"127.0.0.1:0\"\nupstreams:\n".to_owned();
-    for engine in engines {
-        text.push_str(&format!("  - url: {}\n    name: e{}\n", engine.url(), engine.addr().port()));
-    }
-    text
-}
-
 #[test]
 fn a_changed_configuration_is_taken_in_without_dropping_a_stream() {
     let old = ScriptedEngine::answering(long_stream());
     let new = ScriptedEngine::answering(script::json(200, "{}"));
     let new_name = format!("e{}", new.addr().port());
     let file = ConfigFile::new("change", &config_of(&[&old]));
-    let ridge = RidgeProcess::start(&["serve", "-c", &file.0.to_string_lossy()], &[]);
+    let ridge = RidgeProcess::start(&["serve", "-c", &file.path()], &[]);
     let house = House::around(ridge, vec![old, new]);
     house.wait_for_endpoints(1);
     let (mut client, mut response) = begin(&house);
@@ -176,7 +142,7 @@ fn a_changed_file_is_noticed_without_a_signal() {
     let new = ScriptedEngine::answering(script::json(200, "{}"));
     let new_name = format!("e{}", new.addr().port());
     let file = ConfigFile::new("watch", &config_of(&[&old]));
-    let ridge = RidgeProcess::start(&["serve", "-c", &file.0.to_string_lossy()], &[]);
+    let ridge = RidgeProcess::start(&["serve", "-c", &file.path()], &[]);
     let house = House::around(ridge, vec![old, new]);
     house.wait_for_endpoints(1);
     file.write(&config_of(&[&house.engines[1]]));
@@ -190,7 +156,7 @@ fn a_changed_file_is_noticed_without_a_signal() {
 fn a_bad_configuration_is_refused_and_the_old_one_stays() {
     let engine = ScriptedEngine::answering(script::json(200, "{}"));
     let file = ConfigFile::new("bad", &config_of(&[&engine]));
-    let ridge = RidgeProcess::start(&["serve", "-c", &file.0.to_string_lossy()], &[]);
+    let ridge = RidgeProcess::start(&["serve", "-c", &file.path()], &[]);
     let house = House::around(ridge, vec![engine]);
     house.wait_for_endpoints(1);
     let good = config_of(&[house.engine()]);

@@ -16,5 +16,7 @@ mod memory;
 mod metrics;
 mod refusals;
 mod settings;
+mod systemd;
 mod up;
+mod upgrade;
 mod wire;
