@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
+use std::process::Command;
 
-use e2e::before;
-use rig::{RidgeProcess, SimProcess, client, wait_until};
+use rig::{RidgeProcess, SimProcess, client, ridge_binary, wait_until};
 use serde_json::Value;
 
 fn read(path: &str) -> String {
@@ -34,13 +34,23 @@ fn quoted(cell: &str) -> Vec<String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// A gateway before a simulated engine that has answered, streamed and refused.
+/// A gateway before a simulated engine that has answered, streamed and refused, to a key and to nobody in particular.
 fn used() -> (SimProcess, RidgeProcess) {
     let sim = SimProcess::start(1, &["--speed", "100"]);
-    let ridge = before(&sim.urls(), "sim");
+    let file = std::env::temp_dir()
+        .join(format!("ridge-documented-{}.jsonl", sim.urls()[0].replace([':', '/'], "-")));
+    let path = file.to_str().expect("a plain path");
+    let arguments = ["keys", "create", "--file", path, "--name", "ci", "--tenant", "research"];
+    let made = Command::new(ridge_binary()).args(arguments).output().expect("to make a key");
+    let key = format!("Bearer {}", String::from_utf8_lossy(&made.stdout).trim());
+    let url = sim.urls()[0].clone();
+    let ridge = RidgeProcess::serve(["--upstream", &url, "--auth-keys", path, "--auth-anonymous", "true"]);
+    fs::remove_file(&file).expect("to remove the keys, which are in");
+    wait_until("the model is known", || client::get(ridge.gateway, "/v1/models").text().contains("\"sim\""));
     let body = r#"{"model":"sim","max_tokens":4,"stream":true,"stream_options":{"include_usage":true},
         "messages":[{"role":"user","content":"Hello"}]}"#;
-    assert_eq!(client::post_json(ridge.gateway, "/v1/chat/completions", body).status(), 200);
+    let request = client::post_bytes_with("/v1/chat/completions", &[("authorization", &key)], body);
+    assert_eq!(client::exchange(ridge.gateway, &request).status(), 200);
     assert_eq!(client::post_json(ridge.gateway, "/v1/completions", "{}").status(), 400);
     ridge.wait_for_metric("ridge_requests_total", &[("endpoint", "engine-1"), ("status", "200")], 1.0);
     ridge.wait_for_metric("ridge_requests_total", &[("status", "400")], 1.0);
@@ -146,6 +156,10 @@ fn every_error_code() {
     for line in read("crates/api/src/body_error.rs").lines() {
         let code = line.split_once("=> \"").and_then(|(_, rest)| rest.split('"').next());
         given.extend(code.map(str::to_owned));
+    }
+    for line in read("crates/access/src/refusal.rs").lines() {
+        let code = line.split_once("=> \"").and_then(|(_, rest)| rest.split('"').next());
+        given.extend(code.filter(|code| is_code(code)).map(str::to_owned));
     }
     let guide = read("docs/serving.md");
     let told: BTreeSet<String> = rows(section(&guide, "## Errors"))

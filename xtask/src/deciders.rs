@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::program::{cargo, output, root};
 
 /// The crates that decide. `api` and `config` read bytes that others hand them and are held to the same rule.
-const DECIDERS: [&str; 4] = ["api", "config", "scheduling", "simulation"];
+const DECIDERS: [&str; 5] = ["access", "api", "config", "scheduling", "simulation"];
 
 /// Crates that open sockets, spawn tasks, or draw from the system's randomness.
 const DOERS: [&str; 21] = [

@@ -205,7 +205,8 @@ fn table(above: &str, title: &str, out: &mut String) {
         out.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     if above == DNS_ITEM {
-        let names: Vec<_> = Attributes::keys().iter().map(|(spec, _)| format!("`{}`", spec.key)).collect();
+        let names: Vec<_> =
+            Attributes::described_keys().iter().map(|(spec, _)| format!("`{}`", spec.key)).collect();
         out.push_str(&format!("\nAlso {}, as in `upstreams[]`.\n", names.join(", ")));
     }
     out.push('\n');
@@ -215,7 +216,7 @@ const DNS_ITEM: &str = "upstream_dns[].";
 
 /// Attributes have the same keys wherever they stand; one table is enough.
 fn repeats_attributes(above: &str, key: &str) -> bool {
-    above == DNS_ITEM && Attributes::keys().iter().any(|(spec, _)| spec.key == key)
+    above == DNS_ITEM && Attributes::described_keys().iter().any(|(spec, _)| spec.key == key)
 }
 
 fn wrap(text: &str, width: usize) -> Vec<String> {

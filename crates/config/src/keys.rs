@@ -56,7 +56,7 @@ pub(crate) fn all() -> &'static [Key] {
     static KEYS: OnceLock<Vec<Key>> = OnceLock::new();
     KEYS.get_or_init(|| {
         let mut keys = Vec::new();
-        walk(&Config::keys(), "", false, &mut keys);
+        walk(&Config::described_keys(), "", false, &mut keys);
         keys
     })
 }

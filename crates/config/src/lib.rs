@@ -38,8 +38,8 @@ pub use diagnostics::{Diagnostics, Problem};
 pub use explain::{explain, key_names, markdown, nearest_key};
 pub use flags::ServeFlags;
 pub use settings::{
-    AccessLog, AllowPath, ApiKey, Attributes, Config, Headers, KeySource, Limits, Routing, Signals, Timeouts,
-    Upstream, UpstreamDns, UpstreamList,
+    AccessLog, AllowPath, ApiKey, Attributes, Auth, Config, Headers, KeySource, Limits, Routing, Signals,
+    Timeouts, Upstream, UpstreamDns, UpstreamList,
 };
 pub use value::{
     AccessLogTarget, Admin, ByteSize, DnsName, DnsType, EngineKind, Family, FilePath, Host, LabelKey,

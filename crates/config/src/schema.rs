@@ -11,7 +11,7 @@ impl Config {
     /// It knows types, names, forms and ranges of whole numbers; what needs two keys to judge (unique names, `port`
     /// only with `records: a`) and ranges of durations and sizes are left to `ridge config check`.
     pub fn schema() -> Json {
-        let mut schema = section(&Self::keys());
+        let mut schema = section(&Self::described_keys());
         let head = json!({
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "title": "ridge serve configuration",

@@ -43,6 +43,8 @@ settings! {
         /// commands: list only what every client may call. On the command line: the path, then perhaps methods, as
         /// in `/v1/files/*,method=GET`.
         allow_paths: Vec<AllowPath> { example: "path: /v1/files/*", flag: "allow-path" },
+        /// Who may call. Without it everybody who reaches the gateway may.
+        auth: Auth { example: "keys: [/etc/ridge/keys.jsonl]" },
         /// How an upstream is chosen.
         routing: Routing { example: "prefix_affinity: true" },
         /// Reading the state of engines from their metrics pages.
@@ -183,6 +185,15 @@ settings! {
         methods: Vec<Method> { default: "GET POST", example: "GET", flag: "method" },
     }
 
+    /// Who may call.
+    pub struct Auth {
+        /// Files of API keys, which `ridge keys` writes: JSON lines that hold hashes, never a key. They are watched: a
+        /// change is taken in while running, a file with an error is refused and the keys stay as they were.
+        keys: Vec<FilePath> { unset: "no keys", example: "/etc/ridge/keys.jsonl" },
+        /// Whether who shows no credentials is let in too, as the tenant `anonymous`. Who shows wrong ones never is.
+        anonymous: bool { default: "false", example: "true" },
+    }
+
     /// How an upstream is chosen.
     pub struct Routing {
         /// Send requests that begin alike to the same upstream, so that its prefix cache serves them.
@@ -224,6 +235,13 @@ impl ApiKey {
     }
 }
 
+impl Auth {
+    /// Whether callers are asked who they are.
+    pub fn is_on(&self) -> bool {
+        !self.keys.is_empty()
+    }
+}
+
 impl Config {
     /// The admin listener's address, unless it is off.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
@@ -247,6 +265,7 @@ fn item<'n>(node: &'n Node, key: &str, at: usize) -> &'n Node {
 }
 
 fn check_config(config: &Config, node: &Node, reader: &mut Reader) {
+    check_auth(&config.auth, node, reader);
     check_upstreams(&config.upstreams, node, reader);
     let mut seen = HashMap::new();
     for (at, addr) in config.listen.iter().enumerate() {
@@ -271,6 +290,19 @@ fn check_config(config: &Config, node: &Node, reader: &mut Reader) {
         let fault = Fault::new("at least one address", "write listen: [\"127.0.0.1:8080\"]");
         let span = node.get("listen").unwrap_or(node).span;
         reader.report_below("listen", "{key} is empty".to_owned(), fault, span);
+    }
+}
+
+/// An `auth` that names nobody would look like a closed door and be an open one.
+fn check_auth(auth: &Auth, node: &Node, reader: &mut Reader) {
+    if let Some(written) = node.get("auth")
+        && !auth.is_on()
+    {
+        let fault = Fault::new(
+            "it must say who may call",
+            "name a file under `auth.keys` (`ridge keys create` writes one), or remove `auth` to let everybody in",
+        );
+        reader.report_below("auth", "{key} lets nobody in".to_owned(), fault, written.span);
     }
 }
 

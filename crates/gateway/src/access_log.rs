@@ -60,6 +60,10 @@ pub struct Line<'a> {
     pub usage: Option<api::Usage>,
     /// Code of a refusal, or of what went wrong.
     pub error: Option<&'a str>,
+    /// Whose request it is, and with which key, where callers are asked who they are.
+    pub tenant: Option<&'a str>,
+    /// The name of the key.
+    pub key: Option<&'a str>,
     /// Details of what went wrong.
     pub detail: Option<&'a str>,
 }
@@ -105,7 +109,12 @@ impl LogBuffer {
                 let _ = write!(out, ",\"cached_tokens\":{cached}");
             }
         }
-        for (key, value) in [(",\"error\":", line.error), (",\"detail\":", line.detail)] {
+        for (key, value) in [
+            (",\"tenant\":", line.tenant),
+            (",\"key\":", line.key),
+            (",\"error\":", line.error),
+            (",\"detail\":", line.detail),
+        ] {
             if let Some(value) = value {
                 out.extend_from_slice(key.as_bytes());
                 string(out, value);

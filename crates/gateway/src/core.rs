@@ -70,6 +70,11 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// Nanoseconds on the gateway's clock, for rates.
+    pub fn ns(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX)
+    }
+
     /// Milliseconds on the gateway's clock.
     pub fn ms(&self, at: Instant) -> u64 {
         u64::try_from(at.saturating_duration_since(self.epoch).as_millis()).unwrap_or(u64::MAX)

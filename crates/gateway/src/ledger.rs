@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use scheduling::{Decision, EndpointId};
 
+use crate::tenants::Tenants;
 use crate::world::ModelLabel;
 
 /// Requests remembered for the admin page, on each core.
@@ -164,6 +165,8 @@ pub struct Recent {
 pub struct Ledger {
     /// By endpoint and model; endpoint 0 stands for requests that went nowhere.
     pub series: HashMap<(EndpointId, ModelLabel), Series>,
+    /// By tenant and model, where callers are asked who they are.
+    pub tenants: Tenants,
     /// Requests refused by the gateway itself, by code.
     pub refusals: BTreeMap<&'static str, u64>,
     /// The last requests, newest last.
@@ -198,6 +201,7 @@ impl Ledger {
     /// Forgets endpoints and models that are gone: their state goes with them.
     pub fn retain(&mut self, is_current: impl Fn(EndpointId, ModelLabel) -> bool) {
         self.series.retain(|&(endpoint, model), _| is_current(endpoint, model));
+        self.tenants.retain(|model| is_current(NOWHERE, model));
     }
 }
 

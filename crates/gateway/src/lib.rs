@@ -19,6 +19,7 @@ mod access_log;
 mod arriving;
 mod bodies;
 mod body;
+mod caller;
 mod client;
 mod control;
 mod core;
@@ -35,6 +36,7 @@ mod refuse;
 mod route;
 mod service;
 mod settings;
+mod tenants;
 mod ticket;
 mod upstream;
 mod vitals;
@@ -48,6 +50,7 @@ pub use scheduling::{Health, Role};
 pub use settings::{
     AccessLog, ExtraPath, Level, Notice, Notify, Patience, Policy, ResponseHeaders, Startup, Upstream,
 };
+pub use tenants::{TenantSeries, Tenants, TokenCounts};
 pub use upstream::Protocol;
 pub use vitals::Closed;
 pub use world::{ModelLabel, World};

@@ -6,10 +6,11 @@ use api::Dialect;
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 
+use crate::caller;
 use crate::core::Core;
 use crate::refuse::Refused;
 use crate::route::unknown_model;
-use crate::world::World;
+use crate::ticket::Ticket;
 
 /// Liveness and readiness, if the path asks for one of them.
 pub fn health(core: &Core, path: &str) -> Option<Response<Bytes>> {
@@ -20,13 +21,33 @@ pub fn health(core: &Core, path: &str) -> Option<Response<Bytes>> {
     }
 }
 
+/// The models that the caller may use.
+pub fn model_list(ticket: &Ticket) -> Response<Bytes> {
+    let world = ticket.world();
+    if caller::can_see_all(ticket) {
+        return json(world.models_json.clone());
+    }
+    let mut out = b"{\"object\":\"list\",\"data\":[".to_vec();
+    let seen = world.model_objects.iter().filter(|(id, _)| caller::can_see(ticket, id));
+    for (place, (_, object)) in seen.enumerate() {
+        if place > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(object);
+    }
+    out.extend_from_slice(b"]}");
+    json(out.into())
+}
+
 /// One model's object, as its engine gave it.
-pub fn model_detail(world: &World, path: &str) -> Result<Response<Bytes>, Refused> {
+pub fn model_detail(ticket: &Ticket, path: &str) -> Result<Response<Bytes>, Refused> {
+    let world = ticket.world();
     let name = path.strip_prefix("/v1/models/").unwrap_or_default();
     let name = percent_decoded(name);
+    caller::may_use(ticket, Dialect::OpenAi, &name)?;
     match world.model_objects.binary_search_by(|(id, _)| (**id).cmp(&*name)) {
         Ok(found) => Ok(json(world.model_objects[found].1.clone())),
-        Err(_) => Err(unknown_model(Dialect::OpenAi, &name, world)),
+        Err(_) => Err(unknown_model(Dialect::OpenAi, &name, ticket)),
     }
 }
 

@@ -8,6 +8,7 @@ use http::HeaderMap;
 use scheduling::{Ask, EndpointId, PrefixHashes, Refusal, Wanted, pick};
 use smallvec::SmallVec;
 
+use crate::caller;
 use crate::health;
 use crate::receive::Received;
 use crate::refuse::Refused;
@@ -139,9 +140,10 @@ fn all_full(dialect: Dialect) -> Refused {
 }
 
 /// Nobody is known to serve it: says who is.
-pub fn unknown_model(dialect: Dialect, name: &str, world: &World) -> Refused {
+pub fn unknown_model(dialect: Dialect, name: &str, ticket: &Ticket) -> Refused {
     let shown: String = name.chars().take(100).collect();
-    let mut known: Vec<&str> = world.fleet.model_names().take(MODELS_NAMED + 1).collect();
+    let names = ticket.world().fleet.model_names().filter(|name| caller::can_see(ticket, name));
+    let mut known: Vec<&str> = names.take(MODELS_NAMED + 1).collect();
     let more = known.len() > MODELS_NAMED;
     known.truncate(MODELS_NAMED);
     let more = if more { ", …" } else { "" };

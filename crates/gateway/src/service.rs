@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 use scheduling::{PrefixHashes, Wanted};
 
 use crate::body::ResponseBody;
+use crate::caller;
 use crate::client::Peer;
 use crate::core::Core;
 use crate::pages;
@@ -41,7 +42,7 @@ pub async fn serve(core: Rc<Core>, peer: Rc<Peer>, request: Request<Incoming>) -
         return response.map(ResponseBody::Own);
     }
     let started = Instant::now();
-    let (parts, incoming) = request.into_parts();
+    let (mut parts, incoming) = request.into_parts();
     let id = parts.headers.get(X_REQUEST_ID).filter(|id| is_usable_id(id)).cloned();
     let id = id.unwrap_or_else(|| core.request_id());
     let mut ticket = Ticket::new(&core, peer, started, id, parts.method, parts.uri);
@@ -49,7 +50,7 @@ pub async fn serve(core: Rc<Core>, peer: Rc<Peer>, request: Request<Incoming>) -
     let http1_1 = parts.version == http::Version::HTTP_11;
 
     let mut unread = Some(incoming);
-    let mut response = match dispatch(&mut ticket, &parts.headers, http1_1, &mut unread).await {
+    let mut response = match dispatch(&mut ticket, &mut parts.headers, http1_1, &mut unread).await {
         Ok(Outcome::Own(own)) => {
             ticket.answered(own.status().as_u16());
             ticket.complete();
@@ -92,7 +93,7 @@ enum Outcome {
 /// Finds out what is asked for, and gets it. A body that is not needed stays in `unread`.
 async fn dispatch(
     ticket: &mut Ticket,
-    headers: &HeaderMap,
+    headers: &mut HeaderMap,
     http1_1: bool,
     unread: &mut Option<Incoming>,
 ) -> Result<Outcome, Refused> {
@@ -125,22 +126,26 @@ async fn dispatch(
         );
         return Err(Refused::new(dialect, 431, "head_too_large", message));
     }
+    if let Routed::Known(operation) = routed {
+        ticket.set_operation(operation);
+    }
+    caller::admit(ticket, headers, dialect)?;
     match routed {
-        Routed::Known(operation) => {
-            ticket.set_operation(operation);
-            match operation {
-                Operation::ModelList => Ok(Outcome::Own(pages::json(world.models_json.clone()))),
-                Operation::ModelDetail => pages::model_detail(&world, path).map(Outcome::Own),
-                _ => inference(ticket, headers, unread, operation).await,
-            }
-        }
+        Routed::Known(operation) => match operation {
+            Operation::ModelList => Ok(Outcome::Own(pages::model_list(ticket))),
+            Operation::ModelDetail => pages::model_detail(ticket, path).map(Outcome::Own),
+            _ => inference(ticket, headers, unread, operation).await,
+        },
         Routed::WrongMethod { allow, operation } => {
             let message = format!("{path} is called with {allow}, not with {method}");
             Err(Refused::new(operation.dialect(), 405, "method_not_allowed", message)
                 .with_header(header::ALLOW, HeaderValue::from_static(allow)))
         }
         Routed::Unknown => match world.policy.extra_paths.iter().find(|extra| extra.covers(path)) {
-            Some(extra) if extra.methods.contains(&method) => pass_on(ticket, headers, unread).await,
+            Some(extra) if extra.methods.contains(&method) => {
+                caller::may_pass(ticket, path)?;
+                pass_on(ticket, headers, unread).await
+            }
             Some(extra) => Err(wrong_extra_method(extra, path, &method)),
             None => Err(unknown_path(dialect, path)),
         },
@@ -206,21 +211,28 @@ async fn inference(
     let wanted = match &fields.model {
         Some(model) => {
             let name = model.text(&received.body);
+            caller::may_use(ticket, dialect, &name)?;
             match world.fleet.model(&name) {
                 Some(model) => Wanted::Model(model),
                 None if world.fleet.has_unknown_models() => Wanted::UnknownName,
                 None if world.fleet.members().is_empty() => return Err(no_endpoint(dialect, &world)),
-                None => return Err(unknown_model(dialect, &name, &world)),
+                None => return Err(unknown_model(dialect, &name, ticket)),
             }
         }
         None => match world.fleet.only_model() {
-            Some(model) => Wanted::Model(model),
+            Some(model) => {
+                caller::may_use(ticket, dialect, world.fleet.model_name(model))?;
+                Wanted::Model(model)
+            }
             None if world.fleet.model_names().nth(1).is_some() => {
                 return Err(Refused::new(dialect, 400, "missing_model",
                     "the body names no `model`, and the endpoints here serve several; name one from GET /v1/models")
                     .with_param("model"));
             }
-            None => Wanted::Any,
+            None => {
+                caller::may_use_all(ticket, dialect)?;
+                Wanted::Any
+            }
         },
     };
     let label = match wanted {

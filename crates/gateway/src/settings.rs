@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Access;
 use engines::EngineKind;
 use http::{HeaderValue, Method};
 use scheduling::Role;
@@ -81,6 +82,8 @@ pub struct Policy {
     pub headers: ResponseHeaders,
     /// Paths passed on besides the known ones.
     pub extra_paths: Vec<ExtraPath>,
+    /// Who may call; `None`: everybody, and nobody is asked.
+    pub access: Option<Arc<Access>>,
     /// Send prompts that begin alike to one endpoint.
     pub prefix_affinity: bool,
     /// Time between two readings of an endpoint's metrics.
@@ -131,6 +134,7 @@ impl Default for Policy {
             attempts: 3,
             headers: ResponseHeaders { endpoint: true, attempts: true, request_id: true },
             extra_paths: Vec::new(),
+            access: None,
             prefix_affinity: true,
             signal_interval: Duration::from_secs(1),
             signal_timeout: Duration::from_secs(1),

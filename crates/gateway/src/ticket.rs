@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use access::{Access, Caller};
 use api::{Framing as EventFraming, Operation, StreamScan, Usage};
 use bytes::Bytes;
 use http::header::{self, HeaderMap};
@@ -15,6 +16,7 @@ use crate::access_log::Line;
 use crate::client::Peer;
 use crate::core::Core;
 use crate::ledger::{CLIENT_GONE, NOWHERE, Recent};
+use crate::tenants::Tokens;
 use crate::vitals::End;
 use crate::world::{LocalWorld, ModelLabel};
 
@@ -50,6 +52,8 @@ pub struct Ticket {
     id: HeaderValue,
     method: Method,
     uri: Uri,
+    /// Who it is from, once that is known.
+    caller: Option<Caller>,
     operation: Option<Operation>,
     model: ModelLabel,
     bytes_in: u64,
@@ -89,6 +93,7 @@ impl Ticket {
             id,
             method,
             uri,
+            caller: None,
             operation: None,
             model: ModelLabel::OTHER,
             bytes_in: 0,
@@ -141,6 +146,16 @@ impl Ticket {
     /// Path and query as the client sent them.
     pub fn path_and_query(&self) -> &str {
         self.uri.path_and_query().map_or("/", |path| path.as_str())
+    }
+
+    /// Notes who it is from.
+    pub fn set_caller(&mut self, caller: Caller) {
+        self.caller = Some(caller);
+    }
+
+    /// Who it is from, and the rules that say what that means.
+    pub fn caller(&self) -> Option<(&Access, &Caller)> {
+        Some((self.world.policy.access.as_deref()?, self.caller.as_ref()?))
     }
 
     /// Notes what is called.
@@ -298,6 +313,7 @@ impl Drop for Ticket {
         }
         self.usage = self.usage.filter(is_plausible);
         let endpoint = self.place.as_ref().map(|place| place.endpoint);
+        self.meter(status, now);
         {
             let mut ledger = core.ledger.borrow_mut();
             if let Watch::Stream(scan) = &self.watch {
@@ -349,6 +365,25 @@ impl Drop for Ticket {
 }
 
 impl Ticket {
+    /// Counts the request and its tokens for its tenant. What the engine did not report is estimated: the prompt from
+    /// its bytes, the output from the stream's events.
+    fn meter(&self, status: u16, now: Instant) {
+        let Some((access, caller)) = self.caller() else { return };
+        let tokens = match (self.usage, self.refusal, self.operation) {
+            (Some(usage), _, _) => Tokens::Exact(usage.prompt_tokens, usage.completion_tokens),
+            (None, None, Some(operation)) if operation.is_inference() && (200..300).contains(&status) => {
+                Tokens::Estimated(self.bytes_in / BYTES_PER_TOKEN, self.events)
+            }
+            (None, None, Some(_)) if self.events > 0 => {
+                Tokens::Estimated(self.bytes_in / BYTES_PER_TOKEN, self.events)
+            }
+            _ => Tokens::Exact(0, 0),
+        };
+        let tenant = access.tenant(caller);
+        self.core.ledger.borrow_mut().tenants.series(tenant, self.model).count(status, tokens);
+        access.charge(caller, tokens.sum(), self.core.shared.ns(now));
+    }
+
     fn write_line(&self, status: u16, whole: std::time::Duration) {
         let mut log = self.core.log.borrow_mut();
         if !log.is_on() {
@@ -381,6 +416,8 @@ impl Ticket {
             duration_ms: whole.as_secs_f64() * 1e3,
             usage: self.usage,
             error,
+            tenant: self.caller().map(|(access, caller)| access.tenant(caller)),
+            key: self.caller().and_then(|(access, caller)| access.key_name(caller)),
             detail: self.detail.as_deref(),
         });
     }

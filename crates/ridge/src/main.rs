@@ -1,5 +1,7 @@
 //! The command line: wires what decides to what does, and nothing else.
 
+mod auth;
+mod keys;
 mod notices;
 mod serve;
 mod settings;
@@ -30,6 +32,9 @@ enum Command {
     Up(up::UpFlags),
     /// The production gateway in front of your engines
     Serve(config::ServeFlags),
+    /// Make, list and revoke the keys of clients
+    #[command(subcommand)]
+    Keys(keys::KeysCommand),
     /// Simulated engines that need no accelerator
     Sim(sim_server::SimOptions),
     /// Check, describe and explain the configuration
@@ -41,6 +46,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(flags) => up::run(&flags),
         Command::Serve(flags) => serve::run(&flags),
+        Command::Keys(command) => keys::run(&command),
         Command::Sim(options) => sim(options),
         Command::Config(command) => return configuration(&command),
     };

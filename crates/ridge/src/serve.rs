@@ -11,6 +11,7 @@ use gateway::{Gateway, Notify, Startup};
 use handover::{Program, Successor, Systemd};
 use tokio::signal::unix::SignalKind;
 
+use crate::auth::Auth;
 use crate::upgrade::{self, Upgrades};
 use crate::{Outcome, local_runtime, notices, settings, signals, status};
 
@@ -49,6 +50,7 @@ fn serve(
         let sources = Sources::start(&config, discovery::Options::default(), report(&notify)).await;
         let upstreams = settings::upstreams(&sources.endpoints().borrow(), config.limits.max_in_flight)
             .map_err(|error| format!("error: {error}"))?;
+        let auth = Auth::open(&config.auth).map_err(|error| format!("error: {error}"))?;
         let startup = Startup {
             listen: std::mem::take(&mut listeners.listen),
             inherited: std::mem::take(&mut listeners.inherited),
@@ -58,7 +60,7 @@ fn serve(
             access_log: settings::access_log(&config),
             notify: Arc::clone(&notify),
         };
-        let gateway = Gateway::start(startup, settings::policy(&config), upstreams)
+        let gateway = Gateway::start(startup, settings::policy(&config, auth.access()), upstreams)
             .map_err(|error| format!("error: {error}"))?;
         if inherited.predecessor.is_some() {
             // Until then the old process answers, also whoever asks how things are.
@@ -99,7 +101,7 @@ fn serve(
             None => systemd.tell("READY=1"),
         }
 
-        let mut running = Running { flags, config, gateway, sources, notify, systemd };
+        let mut running = Running { flags, config, gateway, sources, auth, notify, systemd };
         let mut successor: Option<Successor> = None;
         let mut endpoints = running.sources.endpoints();
         let mut file = flags.config.as_ref().map(|path| FileWatch::known(path, text, POLL));
@@ -119,6 +121,7 @@ fn serve(
                         () = running.reload(changed) => {}
                     }
                 }
+                () = running.auth.changed() => running.reload_keys(),
                 Ok(()) = endpoints.changed() => running.take_endpoints(&endpoints.borrow_and_update()),
                 () = signals::next(&mut upgrade_wanted) => {
                     if let Some(under_way) = &successor {
@@ -178,6 +181,7 @@ struct Running<'f> {
     config: Config,
     gateway: Gateway,
     sources: Sources,
+    auth: Auth,
     notify: Notify,
     systemd: Systemd,
 }
@@ -206,6 +210,9 @@ impl Running<'_> {
     }
 
     async fn reload_from_disk(&mut self) {
+        if self.config.auth.is_on() {
+            self.reload_keys();
+        }
         match &self.flags.config {
             Some(path) => {
                 let text = discovery::read_file(path, MAX_FILE_BYTES);
@@ -258,12 +265,29 @@ impl Running<'_> {
             let keys = waiting.join(", ");
             notices::warn(&self.notify, format!("{name}: {keys} take effect after a restart"));
         }
-        self.gateway.set_policy(settings::policy(&config));
+        if let Err(error) = self.auth.reload(&config.auth) {
+            let text = format!("{name} is refused, the configuration stays as it was: {error}");
+            return notices::warn(&self.notify, text);
+        }
+        self.gateway.set_policy(settings::policy(&config, self.auth.access()));
         self.config = config;
         self.sources.reload(&self.config).await;
         let endpoints = self.sources.endpoints();
         self.take_endpoints(&endpoints.borrow());
         notices::info(&self.notify, format!("{name} is taken in"));
+    }
+
+    /// Takes changed keys in; a file with an error changes nothing.
+    fn reload_keys(&mut self) {
+        match self.auth.reread(&self.config.auth) {
+            Ok(()) => {
+                let access = self.auth.access();
+                let count = access.as_ref().map_or(0, |access| access.keys().count());
+                self.gateway.set_policy(settings::policy(&self.config, access));
+                notices::info(&self.notify, format!("{count} keys are taken in"));
+            }
+            Err(error) => notices::warn(&self.notify, format!("{error}; the keys stay as they were")),
+        }
     }
 
     fn take_endpoints(&self, endpoints: &[discovery::Endpoint]) {

@@ -1,14 +1,16 @@
 //! From the configuration's values to those that the gateway takes.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use access::Access;
 use config::{AccessLogTarget, Config, Host};
 use gateway::{EngineKind, ExtraPath, Patience, Policy, Protocol, ResponseHeaders, Role, Upstream};
 use http::HeaderValue;
 
 /// The rules that can change while running.
-pub fn policy(config: &Config) -> Policy {
+pub fn policy(config: &Config, access: Option<Arc<Access>>) -> Policy {
     Policy {
         body_limit: config.limits.body.0,
         bodies_limit: config.limits.bodies.0,
@@ -22,6 +24,7 @@ pub fn policy(config: &Config) -> Policy {
             request_id: config.headers.request_id,
         },
         extra_paths: config.allow_paths.iter().map(extra_path).collect(),
+        access,
         prefix_affinity: config.routing.prefix_affinity,
         signal_interval: config.signals.interval,
         signal_timeout: config.signals.timeout,

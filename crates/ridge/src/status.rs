@@ -61,6 +61,7 @@ impl Status {
             for (&code, &count) in &ledger.refusals {
                 *all.refusals.entry(code).or_default() += count;
             }
+            all.tenants.add(&ledger.tenants);
             all.oversized_events += ledger.oversized_events;
             all.idle_upstream += ledger.idle_upstream;
         }
@@ -217,12 +218,43 @@ fn counters(all: &Ledger, seen: &gateway::Snapshot) -> Vec<admin::Series> {
     let oversized = "Stream events too large for their usage to be read.";
     refusals
         .chain(closed)
+        .chain(tenants(all, &seen.world))
         .chain([
             series("ridge_client_connections_total", "Client connections accepted.", accepted),
             series("ridge_access_log_lines_lost_total", lost, seen.log_lines_lost),
             series("ridge_oversized_events_total", oversized, all.oversized_events),
         ])
         .collect()
+}
+
+/// What each tenant used. With estimates apart: nobody is billed for a guess unawares.
+fn tenants(all: &Ledger, world: &World) -> Vec<admin::Series> {
+    let mut rows: Vec<_> = all.tenants.iter().filter(|(_, model, _)| world.counts(NOWHERE, *model)).collect();
+    rows.sort_unstable_by_key(|&(tenant, model, _)| (tenant, model));
+    let (mut requests, mut prompt, mut output) = (Vec::new(), Vec::new(), Vec::new());
+    for (tenant, model, counts) in rows {
+        let labels = |key: &str, value: String| {
+            let model = model_name(world, model);
+            [("tenant", tenant.to_owned()), ("model", model), (key, value)]
+                .map(|(key, value)| (key.into(), value))
+                .into()
+        };
+        for &(status, count) in &counts.by_status {
+            let help = "Requests, by tenant.";
+            let labels = labels("status", status.to_string());
+            requests.push(admin::Series { labels, ..series("ridge_tenant_requests_total", help, count) });
+        }
+        for (kind, tokens) in [("exact", counts.exact), ("estimated", counts.estimated)] {
+            let add = |list: &mut Vec<admin::Series>, name, help, count| {
+                list.push(admin::Series { labels: labels("kind", kind.into()), ..series(name, help, count) });
+            };
+            let help = "Prompt tokens, by tenant.";
+            add(&mut prompt, "ridge_tenant_prompt_tokens_total", help, tokens.prompt);
+            let help = "Output tokens, by tenant.";
+            add(&mut output, "ridge_tenant_output_tokens_total", help, tokens.output);
+        }
+    }
+    [requests, prompt, output].concat()
 }
 
 fn gauges(seen: &gateway::Snapshot, all: &Ledger) -> Vec<admin::Series> {

@@ -8,6 +8,7 @@ mod discovery;
 mod headers;
 mod hostile;
 mod http2;
+mod keys;
 mod leaks;
 mod life;
 mod limits;

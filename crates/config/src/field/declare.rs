@@ -33,10 +33,10 @@ macro_rules! settings {
                 };
             )*
 
-            pub(crate) fn keys() -> Vec<($crate::field::Spec, $crate::field::Shape)> {
+            pub(crate) fn described_keys() -> Vec<($crate::field::Spec, $crate::field::Shape)> {
                 #[allow(unused_mut)]
                 let mut keys = vec![$( (Self::$field, <$ty as $crate::field::Field>::shape()), )*];
-                $( keys.extend(<$flat_ty>::keys()); )?
+                $( keys.extend(<$flat_ty>::described_keys()); )?
                 keys
             }
 
@@ -79,7 +79,7 @@ macro_rules! settings {
             }
 
             fn shape() -> $crate::field::Shape {
-                $crate::field::Shape::Section(Self::keys())
+                $crate::field::Shape::Section(Self::described_keys())
             }
 
             fn changed(
