@@ -44,7 +44,11 @@ fn used() -> (SimProcess, RidgeProcess) {
     let made = Command::new(ridge_binary()).args(arguments).output().expect("to make a key");
     let key = format!("Bearer {}", String::from_utf8_lossy(&made.stdout).trim());
     let url = sim.urls()[0].clone();
-    let ridge = RidgeProcess::serve(["--upstream", &url, "--auth-keys", path, "--auth-anonymous", "true"]);
+    let folder = rig::certificates::Folder::new();
+    let (chain, private) = folder.write_pair("gw", &rig::Authority::new().issue(&["gw.example"]));
+    let tls = ["--listen-tls", "127.0.0.1:0", "--tls-certificate", &chain, "--tls-key", &private];
+    let auth = ["--upstream", &url, "--auth-keys", path, "--auth-anonymous", "true"];
+    let ridge = RidgeProcess::serve(auth.into_iter().chain(tls));
     fs::remove_file(&file).expect("to remove the keys, which are in");
     wait_until("the model is known", || client::get(ridge.gateway, "/v1/models").text().contains("\"sim\""));
     let body = r#"{"model":"sim","max_tokens":4,"stream":true,"stream_options":{"include_usage":true},

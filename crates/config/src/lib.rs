@@ -39,9 +39,10 @@ pub use explain::{explain, key_names, markdown, nearest_key};
 pub use flags::ServeFlags;
 pub use settings::{
     AccessLog, AllowPath, ApiKey, Attributes, Auth, Config, Headers, KeySource, Limits, Routing, Signals,
-    Timeouts, Upstream, UpstreamDns, UpstreamList,
+    Timeouts, Tls, TlsPair, Upstream, UpstreamDns, UpstreamList,
 };
 pub use value::{
     AccessLogTarget, Admin, ByteSize, DnsName, DnsType, EngineKind, Family, FilePath, Host, LabelKey,
-    LabelValue, Method, PathPattern, Protocol, Role, Text, UpstreamName, UpstreamUrl, UrlError, VariableName,
+    LabelValue, Method, PathPattern, Protocol, Role, SanRule, Text, UpstreamName, UpstreamUrl, UrlError,
+    VariableName,
 };

@@ -9,7 +9,7 @@ use crate::field::{Field, Reader, Spec, settings};
 use crate::node::{Kind, Node};
 use crate::value::{
     AccessLogTarget, Admin, ByteSize, DnsName, DnsType, EngineKind, Family, FilePath, LabelKey, LabelValue,
-    Method, PathPattern, Protocol, Role, Text, UpstreamName, UpstreamUrl, VariableName,
+    Method, PathPattern, Protocol, Role, SanRule, Text, UpstreamName, UpstreamUrl, VariableName,
 };
 
 settings! {
@@ -17,6 +17,10 @@ settings! {
     pub struct Config {
         /// Addresses on which clients are served. Port 0 takes a free one.
         listen: Vec<SocketAddr> { default: "127.0.0.1:8080", example: "127.0.0.1:8080", restart: true, single: true },
+        /// Addresses on which clients are served with TLS, besides those of `listen`. For TLS alone write `listen: []`.
+        listen_tls: Vec<SocketAddr> { unset: "none", example: "0.0.0.0:8443", restart: true, single: true },
+        /// Certificates of the addresses in `listen_tls`.
+        tls: Tls { example: "certificate: /etc/ridge/tls.crt" },
         /// Address of the admin listener with metrics, health and the dashboard; `off` for none. It has no
         /// authentication: keep it on an address that only operators reach.
         admin: Admin { default: "127.0.0.1:9090", example: "127.0.0.1:9090", restart: true },
@@ -54,6 +58,36 @@ settings! {
         attempts: u32 { default: "3", min: "1", max: "10", example: "3" },
     }
     check check_config;
+
+    /// TLS towards clients.
+    pub struct Tls {
+        /// A PEM file with the server's certificate, and after it those of the authorities between it and the root. All
+        /// files of TLS are watched: new ones are taken in while running, open connections go on.
+        certificate: Option<FilePath> { unset: "needed with `listen_tls`", example: "/etc/ridge/tls.crt" },
+        /// A PEM file with the certificate's private key.
+        key: Option<FilePath> { unset: "needed with `certificate`", example: "/etc/ridge/tls.key" },
+        /// More certificates with their keys, for clients that ask for their host names. Who asks for none, or for another,
+        /// gets the one above. On the command line `/etc/ridge/b.crt,key=/etc/ridge/b.key`.
+        more_certificates: Vec<TlsPair> { unset: "none", example: "{certificate: b.crt, key: b.key}" },
+        /// A PEM file with the authorities that issue certificates to clients. With it, every client must show one.
+        client_ca: Option<FilePath> { unset: "clients are not asked for a certificate", example: "/etc/ridge/clients.crt" },
+        /// Names of which a client's certificate must have one: `dns:`, `uri:` or `email:` and the name; `dns:*.example.com`
+        /// for all names below.
+        client_names: Vec<SanRule> { unset: "all that `client_ca` has issued", example: "uri:spiffe://prod/batch" },
+        /// How long a handshake may take.
+        handshake_timeout: Duration { default: "10s", min: "100ms", max: "5m", example: "10s" },
+        /// Handshakes under way at the same time; clients beyond that are closed at once.
+        max_handshakes: u32 { default: "4096", min: "1", max: "1000000", example: "4096" },
+    }
+    check check_tls;
+
+    /// A certificate with its key.
+    pub struct TlsPair {
+        /// A PEM file with the certificate chain.
+        certificate: FilePath { required: true, example: "/etc/ridge/b.crt" },
+        /// A PEM file with its private key.
+        key: FilePath { required: true, example: "/etc/ridge/b.key" },
+    }
 
     /// One engine.
     pub struct Upstream {
@@ -268,13 +302,23 @@ fn check_config(config: &Config, node: &Node, reader: &mut Reader) {
     check_auth(&config.auth, node, reader);
     check_upstreams(&config.upstreams, node, reader);
     let mut seen = HashMap::new();
-    for (at, addr) in config.listen.iter().enumerate() {
-        if addr.port() != 0 && seen.insert(addr, at).is_some() {
-            let fault = Fault::new("each address once", "remove one of the two");
-            let title = format!("`{addr}` is listed twice");
-            let span = item(node, "listen", at).span;
-            reader.report_below(&format!("listen[{at}]"), title, fault, span);
+    for (key, list) in [("listen", &config.listen), ("listen_tls", &config.listen_tls)] {
+        for (at, addr) in list.iter().enumerate() {
+            if addr.port() != 0 && seen.insert(addr, at).is_some() {
+                let fault = Fault::new("each address once", "remove one of the two");
+                let title = format!("`{addr}` is listed twice");
+                let span = item(node, key, at).span;
+                reader.report_below(&format!("{key}[{at}]"), title, fault, span);
+            }
         }
+    }
+    if !config.listen_tls.is_empty() && config.tls.certificate.is_none() {
+        let fault = Fault::new(
+            "an address with TLS needs a certificate and its key",
+            "add `tls: {certificate: /etc/ridge/tls.crt, key: /etc/ridge/tls.key}`",
+        );
+        let span = node.get("listen_tls").unwrap_or(node).span;
+        reader.report_below("listen_tls", "{key} has no certificate".to_owned(), fault, span);
     }
     if let Some(addr) = config.admin_addr()
         && seen.contains_key(&addr)
@@ -286,7 +330,7 @@ fn check_config(config: &Config, node: &Node, reader: &mut Reader) {
         let span = node.get("admin").unwrap_or(node).span;
         reader.report_below("admin", format!("`admin` cannot be `{addr}`"), fault, span);
     }
-    if config.listen.is_empty() {
+    if config.listen.is_empty() && config.listen_tls.is_empty() {
         let fault = Fault::new("at least one address", "write listen: [\"127.0.0.1:8080\"]");
         let span = node.get("listen").unwrap_or(node).span;
         reader.report_below("listen", "{key} is empty".to_owned(), fault, span);
@@ -334,6 +378,25 @@ fn check_upstreams(upstreams: &[Upstream], node: &Node, reader: &mut Reader) {
             let remedy = "remove one of the two; `weight` gives an upstream a larger share";
             repeated(at, "url", &upstream.url.to_string(), rule, remedy);
         }
+    }
+}
+
+fn check_tls(tls: &Tls, node: &Node, reader: &mut Reader) {
+    let mut lacks = |key: &str, of: &str, remedy: &str| {
+        let rule = format!("`{of}` needs `{key}`");
+        let span = node.get(of).unwrap_or(node).span;
+        reader.report_below(of, format!("{{key}} stands without `{key}`"), Fault::new(rule, remedy), span);
+    };
+    match (&tls.certificate, &tls.key) {
+        (Some(_), None) => lacks("key", "certificate", "add `key: /etc/ridge/tls.key`"),
+        (None, Some(_)) => lacks("certificate", "key", "add `certificate: /etc/ridge/tls.crt`"),
+        (None, None) if !tls.more_certificates.is_empty() => {
+            lacks("certificate", "more_certificates", "write the first pair as `certificate` and `key`");
+        }
+        _ => {}
+    }
+    if tls.client_ca.is_none() && !tls.client_names.is_empty() {
+        lacks("client_ca", "client_names", "add `client_ca: /etc/ridge/clients.crt`");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Accepting clients and spreading them over the cores.
 
+use std::cell::OnceCell;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -47,10 +48,11 @@ pub fn adopt(listener: &TcpListener) -> io::Result<TcpListener> {
     Ok(listener)
 }
 
-/// Accepts on all listeners until told to stop, and gives each client to the core with the fewest. The kernel
+/// Accepts on all listeners, each with or without TLS, until told to stop, and gives each client to the core with the
+/// fewest. The kernel
 /// would spread them by a hash of their addresses: with eight clients, all on one core is not rare.
 pub fn run(
-    listeners: Vec<TcpListener>,
+    listeners: Vec<(TcpListener, bool)>,
     shared: Arc<Shared>,
     cores: Vec<mpsc::UnboundedSender<Command>>,
     mut stop: watch::Receiver<bool>,
@@ -64,10 +66,10 @@ pub fn run(
                 () = tokio::time::sleep(READY_LOOK) => {}
             }
         }
-        for listener in listeners {
+        for (listener, secure) in listeners {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let (shared, cores, notify) = (Arc::clone(&shared), cores.clone(), Arc::clone(&notify));
-            tokio::task::spawn_local(accept_all(listener, shared, cores, notify));
+            tokio::task::spawn_local(accept_all(listener, secure, shared, cores, notify));
         }
         // Every listener closes when the runtime ends.
         let _ = stop.wait_for(|stop| *stop).await;
@@ -77,6 +79,7 @@ pub fn run(
 
 async fn accept_all(
     listener: tokio::net::TcpListener,
+    secure: bool,
     shared: Arc<Shared>,
     cores: Vec<mpsc::UnboundedSender<Command>>,
     notify: Notify,
@@ -86,7 +89,8 @@ async fn accept_all(
     loop {
         let accepted = listener.accept().await.and_then(|(stream, address)| {
             stream.set_nodelay(true)?;
-            Ok((stream.into_std()?, Peer { address, vitals: Vitals::default() }))
+            let vitals = Vitals::default();
+            Ok((stream.into_std()?, Peer { address, secure, identity: OnceCell::new(), vitals }))
         });
         match accepted {
             Ok((stream, peer)) => {

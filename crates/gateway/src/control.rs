@@ -469,6 +469,8 @@ mod tests {
             draining: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
             ready: AtomicBool::new(false),
+            tls: arc_swap::ArcSwapOption::empty(),
+            handshake_told_ms: AtomicU64::new(0),
             body_bytes: Arc::new(AtomicU64::new(0)),
             log_lost: Arc::new(AtomicU64::new(0)),
             closures: crate::vitals::Closures::default(),

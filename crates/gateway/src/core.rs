@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use http::HeaderValue;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -22,13 +22,14 @@ use tokio::sync::{mpsc, oneshot};
 use crate::access_log::LogBuffer;
 use crate::arriving::Arrivals;
 use crate::bodies::Bodies;
-use crate::client::{ClientStream, Peer};
+use crate::client::{ClientStream, Peer, Socket};
+use crate::handshake::{self, Handshakes};
 use crate::ledger::Ledger;
 use crate::local::LocalExecutor;
 use crate::metered::Metered;
 use crate::refuse;
 use crate::service;
-use crate::settings::Notify;
+use crate::settings::{Notify, Tls};
 use crate::upstream::Pool;
 use crate::vitals::{Closed, Closures, End};
 use crate::world::{LocalWorld, World};
@@ -45,6 +46,9 @@ const READ_AHEAD: usize = 256 * 1024;
 /// connection; hyper's 200 would be the whole gateway's limit then.
 const MAX_STREAMS: u32 = 4096;
 
+/// A handshake that is under way when a shutdown begins may still become a request, but not hold the shutdown up.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
+
 /// Shared by all cores and the control thread.
 pub struct Shared {
     /// The endpoints and the rules.
@@ -59,6 +63,10 @@ pub struct Shared {
     pub cutting: AtomicBool,
     /// An endpoint has answered.
     pub ready: AtomicBool,
+    /// How clients are served with TLS.
+    pub tls: ArcSwapOption<Tls>,
+    /// When a failed handshake was last told of, milliseconds of the gateway's clock.
+    pub handshake_told_ms: AtomicU64,
     /// Bytes that cores have reserved for request bodies.
     pub body_bytes: Arc<AtomicU64>,
     /// Access log lines that were lost.
@@ -115,6 +123,8 @@ pub struct Core {
     pub bodies: Rc<Bodies>,
     /// Request bodies that are waited for.
     pub arrivals: Rc<Arrivals>,
+    /// TLS handshakes under way.
+    pub handshakes: Handshakes,
     /// Counts.
     pub ledger: RefCell<Ledger>,
     /// Access log lines on their way.
@@ -153,6 +163,7 @@ impl Core {
             index,
             shared,
             pool: Pool::default(),
+            handshakes: Handshakes::default(),
             ledger: RefCell::default(),
             log: RefCell::new(log),
             notify,
@@ -198,6 +209,19 @@ impl Core {
         HeaderValue::from_bytes(&text).unwrap_or_else(|_| HeaderValue::from_static("0"))
     }
 
+    /// Comes when a connection that carries no request yet is to end: it took too long, or a shutdown began
+    /// [`DRAIN_GRACE`] ago.
+    async fn wants_end(&self, peer: &Peer) {
+        let draining = std::future::poll_fn(|cx| {
+            peer.vitals.set_waker(cx.waker().clone());
+            let ends = peer.vitals.end().is_some();
+            if ends || self.connections.borrow().draining { Poll::Ready(!ends) } else { Poll::Pending }
+        });
+        if draining.await {
+            tokio::time::sleep(DRAIN_GRACE).await;
+        }
+    }
+
     /// This core's gauge.
     pub fn gauge(&self) -> &Gauge {
         &self.shared.gauges[self.index]
@@ -216,6 +240,7 @@ pub fn run(core: Rc<Core>, mut commands: mpsc::UnboundedReceiver<Command>) -> st
                     Some(Command::Snapshot(reply)) => {
                         let mut copy = core.ledger.borrow().clone();
                         copy.idle_upstream = core.pool.idle_count();
+                        copy.handshakes_open = core.handshakes.open();
                         let _ = reply.send(copy);
                     }
                     Some(Command::Drain) => {
@@ -274,6 +299,13 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer) {
     let Ok(stream) = TcpStream::from_std(stream) else { return };
     tokio::task::spawn_local(async move {
         let core = &open.core;
+        let socket = match peer.secure {
+            false => Socket::Plain(stream),
+            true => match handshake::accept(core, stream, &peer, core.wants_end(&peer)).await {
+                Some(secured) => secured,
+                None => return,
+            },
+        };
         let service = {
             let (core, peer) = (Rc::clone(core), Rc::clone(&peer));
             service_fn(move |request| {
@@ -294,7 +326,7 @@ fn accept(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer) {
             .timer(TokioTimer::new())
             .max_concurrent_streams(MAX_STREAMS)
             .max_header_list_size(u32::try_from(policy.header_bytes).unwrap_or(u32::MAX));
-        let client = ClientStream::new(stream);
+        let client = ClientStream::new(socket);
         let stream = Metered::new(client.clone(), Rc::clone(&peer));
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
         let mut watch = client.watch();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use scheduling::PrefixIndex;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -16,7 +16,7 @@ use crate::access_log::Log;
 use crate::control::{Control, Controller};
 use crate::core::{Command, Core, Gauge, Shared};
 use crate::ledger::Ledger;
-use crate::settings::{Policy, Startup, Upstream};
+use crate::settings::{Policy, Startup, Tls, Upstream};
 use crate::vitals::{Closed, Closures};
 use crate::world::World;
 use crate::{accept, control, core};
@@ -55,8 +55,10 @@ pub enum StartError {
 /// A running gateway.
 pub struct Gateway {
     addresses: Vec<SocketAddr>,
+    tls_addresses: Vec<SocketAddr>,
     /// By the address that was asked for. A port is open as long as any handle is.
     listeners: Vec<(SocketAddr, TcpListener)>,
+    tls_listeners: Vec<(SocketAddr, TcpListener)>,
     shared: Arc<Shared>,
     cores: Vec<mpsc::UnboundedSender<Command>>,
     control: mpsc::UnboundedSender<Control>,
@@ -75,6 +77,8 @@ pub struct Snapshot {
     pub ledgers: Vec<Ledger>,
     /// Open client connections and requests of each core.
     pub open: Vec<(usize, usize)>,
+    /// How clients are served with TLS.
+    pub tls: Option<Arc<Tls>>,
     /// Bytes reserved for request bodies.
     pub body_bytes: u64,
     /// Access log lines that were lost.
@@ -95,20 +99,27 @@ impl Gateway {
     /// Opens the listeners and starts the threads.
     pub fn start(startup: Startup, policy: Policy, upstreams: Vec<Upstream>) -> Result<Self, StartError> {
         let mut listeners = Vec::new();
-        let mut addresses = Vec::new();
-        let mut handles = Vec::new();
-        for &address in &startup.listen {
-            let failed = |source| StartError::Listen { address, source };
-            let inherited = startup.inherited.iter().find(|(of, _)| *of == address);
-            let listener = match inherited {
-                Some((_, listener)) => accept::adopt(listener),
-                None => accept::listen(address),
+        let mut inherited = startup.inherited;
+        let mut listen = |wanted: &[SocketAddr], secure| {
+            let mut addresses = Vec::new();
+            let mut handles = Vec::new();
+            for &address in wanted {
+                let failed = |source| StartError::Listen { address, source };
+                // Taken out: port 0 may stand there twice, for two ports.
+                let found = inherited.iter().position(|(of, _)| *of == address);
+                let listener = match found.map(|at| inherited.remove(at)) {
+                    Some((_, listener)) => accept::adopt(&listener),
+                    None => accept::listen(address),
+                }
+                .map_err(failed)?;
+                addresses.push(listener.local_addr().map_err(failed)?);
+                handles.push((address, listener.try_clone().map_err(failed)?));
+                listeners.push((listener, secure));
             }
-            .map_err(failed)?;
-            addresses.push(listener.local_addr().map_err(failed)?);
-            handles.push((address, listener.try_clone().map_err(failed)?));
-            listeners.push(listener);
-        }
+            Ok::<_, StartError>((addresses, handles))
+        };
+        let (addresses, handles) = listen(&startup.listen, false)?;
+        let (tls_addresses, tls_handles) = listen(&startup.listen_tls, true)?;
         let notify = startup.notify;
         let log =
             Log::open(startup.access_log.as_ref(), Arc::clone(&notify)).map_err(StartError::AccessLog)?;
@@ -120,6 +131,8 @@ impl Gateway {
             draining: AtomicBool::new(false),
             cutting: AtomicBool::new(false),
             ready: AtomicBool::new(false),
+            tls: ArcSwapOption::from_pointee(startup.tls),
+            handshake_told_ms: AtomicU64::new(0),
             body_bytes: Arc::new(AtomicU64::new(0)),
             log_lost: Arc::clone(&log.lost),
             closures: Closures::default(),
@@ -165,7 +178,9 @@ impl Gateway {
         )?;
         Ok(Self {
             addresses,
+            tls_addresses,
             listeners: handles,
+            tls_listeners: tls_handles,
             shared,
             cores,
             control,
@@ -176,14 +191,29 @@ impl Gateway {
         })
     }
 
-    /// Second handles on its listeners, each with the address that was asked for.
+    /// Second handles on its listeners without TLS, each with the address that was asked for.
     pub fn listeners(&self) -> io::Result<Vec<(SocketAddr, TcpListener)>> {
-        self.listeners.iter().map(|(address, listener)| Ok((*address, listener.try_clone()?))).collect()
+        again(&self.listeners)
     }
 
-    /// Where it listens, with the ports that were taken.
+    /// The same for those with TLS.
+    pub fn tls_listeners(&self) -> io::Result<Vec<(SocketAddr, TcpListener)>> {
+        again(&self.tls_listeners)
+    }
+
+    /// Where it listens without TLS, with the ports that were taken.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Where it listens with TLS.
+    pub fn tls_addresses(&self) -> &[SocketAddr] {
+        &self.tls_addresses
+    }
+
+    /// Replaces certificates and what else is said of TLS. Open connections keep what they began with.
+    pub fn set_tls(&self, tls: Tls) {
+        self.shared.tls.store(Some(Arc::new(tls)));
     }
 
     /// Replaces the upstreams. Those that stay keep their state and their requests.
@@ -251,6 +281,10 @@ impl Gateway {
     }
 }
 
+fn again(listeners: &[(SocketAddr, TcpListener)]) -> io::Result<Vec<(SocketAddr, TcpListener)>> {
+    listeners.iter().map(|(address, listener)| Ok((*address, listener.try_clone()?))).collect()
+}
+
 /// Looks at a gateway.
 #[derive(Clone)]
 pub struct Observer {
@@ -280,6 +314,7 @@ impl Observer {
             world: self.shared.world.load_full(),
             ledgers,
             open: self.shared.gauges.iter().map(load).collect(),
+            tls: self.shared.tls.load_full(),
             body_bytes: self.shared.body_bytes.load(Relaxed),
             log_lines_lost: self.shared.log_lost.load(Relaxed),
             closures: self.shared.closures.counts().to_vec(),

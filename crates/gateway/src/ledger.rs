@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use http::HeaderValue;
 use scheduling::{Decision, EndpointId};
 
+use crate::handshake::Handshake;
 use crate::tenants::Tenants;
 use crate::world::ModelLabel;
 
@@ -175,6 +176,10 @@ pub struct Ledger {
     pub requests_total: u64,
     /// Client connections accepted.
     pub connections_total: u64,
+    /// TLS handshakes, by what came of them.
+    pub handshakes: [u64; Handshake::ALL.len()],
+    /// TLS handshakes under way, filled in when a copy is made.
+    pub handshakes_open: usize,
     /// Events of streams too large for their usage to be read.
     pub oversized_events: u64,
     /// Idle upstream connections, filled in when a copy is made.

@@ -24,6 +24,7 @@ mod client;
 mod control;
 mod core;
 mod gateway;
+mod handshake;
 mod health;
 mod joined;
 mod ledger;
@@ -44,11 +45,12 @@ mod world;
 
 pub use engines::EngineKind;
 pub use gateway::{Gateway, Observer, Snapshot, StartError};
+pub use handshake::Handshake;
 pub use ledger::{CLIENT_GONE, Histogram, ITL_BOUNDS_S, LATENCY_BOUNDS_S, Ledger, NOWHERE, Recent, Series};
 pub use probe::{Identified, identify};
 pub use scheduling::{Health, Role};
 pub use settings::{
-    AccessLog, ExtraPath, Level, Notice, Notify, Patience, Policy, ResponseHeaders, Startup, Upstream,
+    AccessLog, ExtraPath, Level, Notice, Notify, Patience, Policy, ResponseHeaders, Startup, Tls, Upstream,
 };
 pub use tenants::{TenantSeries, Tenants, TokenCounts};
 pub use upstream::Protocol;

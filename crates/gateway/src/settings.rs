@@ -17,10 +17,14 @@ use crate::upstream::Protocol;
 pub struct Startup {
     /// Addresses to serve on. Port 0 takes a free one.
     pub listen: Vec<SocketAddr>,
-    /// Listeners that are open already, by the address in `listen` in whose place they are used.
+    /// Listeners that are open already, by the address in `listen` or `listen_tls` in whose place they are used.
     pub inherited: Vec<(SocketAddr, Arc<TcpListener>)>,
     /// Clients are accepted only once an endpoint has answered: until then another process serves them.
     pub accept_when_ready: bool,
+    /// Addresses to serve on with TLS, by `tls`.
+    pub listen_tls: Vec<SocketAddr>,
+    /// How TLS is served at first.
+    pub tls: Option<Tls>,
     /// Cores to serve with, each a thread.
     pub cores: usize,
     /// Seed of the random choices.
@@ -61,6 +65,17 @@ pub enum Level {
     Info,
     /// Something works less well.
     Warning,
+}
+
+/// How clients are served with TLS. Can change while it runs; open connections keep what they began with.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// Certificates, and what is asked of clients.
+    pub serving: tls::Serving,
+    /// Longest time for a handshake.
+    pub handshake_timeout: Duration,
+    /// Handshakes under way at one time, on all cores together.
+    pub max_handshakes: usize,
 }
 
 /// What can change while it runs.

@@ -137,6 +137,11 @@ impl Default for Vitals {
 }
 
 impl Vitals {
+    /// The TLS handshake is done: now the first head is waited for.
+    pub fn secured(&self) {
+        self.since.restart();
+    }
+
     /// These bytes came.
     pub fn read(&self, bytes: &[u8]) {
         match self.protocol.get() {

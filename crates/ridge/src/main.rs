@@ -1,6 +1,7 @@
 //! The command line: wires what decides to what does, and nothing else.
 
 mod auth;
+mod certificates;
 mod keys;
 mod notices;
 mod serve;

@@ -1,6 +1,6 @@
 //! `ridge serve`: the production gateway.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::signal::unix::SignalKind;
 
 use crate::auth::Auth;
 use crate::upgrade::{self, Upgrades};
-use crate::{Outcome, local_runtime, notices, settings, signals, status};
+use crate::{Outcome, certificates, local_runtime, notices, settings, signals, status};
 
-/// How often the configuration file is looked at.
-const POLL: Duration = Duration::from_millis(500);
+/// How often files are looked at.
+pub const POLL: Duration = Duration::from_millis(500);
 
 /// More than the configuration's own bound on a file, which has the better message.
 pub const MAX_FILE_BYTES: u64 = 64 << 20;
@@ -51,10 +51,13 @@ fn serve(
         let upstreams = settings::upstreams(&sources.endpoints().borrow(), config.limits.max_in_flight)
             .map_err(|error| format!("error: {error}"))?;
         let auth = Auth::open(&config.auth).map_err(|error| format!("error: {error}"))?;
+        let (tls, tls_files) = certificates::serving(&config).map_err(|error| format!("error: {error}"))?.unzip();
         let startup = Startup {
             listen: std::mem::take(&mut listeners.listen),
             inherited: std::mem::take(&mut listeners.inherited),
             accept_when_ready: inherited.predecessor.is_some(),
+            listen_tls: config.listen_tls.clone(),
+            tls,
             cores: settings::cores(&config),
             seed: config.routing.seed.unwrap_or_else(random_seed),
             access_log: settings::access_log(&config),
@@ -101,7 +104,9 @@ fn serve(
             None => systemd.tell("READY=1"),
         }
 
-        let mut running = Running { flags, config, gateway, sources, auth, notify, systemd };
+        let mut certificates = certificates::Watch::new();
+        certificates.replace(tls_files.unwrap_or_default());
+        let mut running = Running { flags, config, gateway, sources, certificates, auth, notify, systemd };
         let mut successor: Option<Successor> = None;
         let mut endpoints = running.sources.endpoints();
         let mut file = flags.config.as_ref().map(|path| FileWatch::known(path, text, POLL));
@@ -122,6 +127,7 @@ fn serve(
                     }
                 }
                 () = running.auth.changed() => running.reload_keys(),
+                () = running.certificates.changed() => running.reload_certificates(),
                 Ok(()) = endpoints.changed() => running.take_endpoints(&endpoints.borrow_and_update()),
                 () = signals::next(&mut upgrade_wanted) => {
                     if let Some(under_way) = &successor {
@@ -181,6 +187,7 @@ struct Running<'f> {
     config: Config,
     gateway: Gateway,
     sources: Sources,
+    certificates: certificates::Watch,
     auth: Auth,
     notify: Notify,
     systemd: Systemd,
@@ -219,8 +226,23 @@ impl Running<'_> {
                 self.reload(text).await;
             }
             None => {
-                notices::info(&self.notify, "SIGHUP: there is no configuration file to read again".into())
+                notices::info(&self.notify, "SIGHUP: there is no configuration file to read again".into());
+                self.reload_certificates();
             }
+        }
+    }
+
+    /// Takes changed certificates in. A file that is half written, or a key that does not belong to its certificate,
+    /// changes nothing.
+    fn reload_certificates(&mut self) {
+        match certificates::serving(&self.config) {
+            Ok(None) => {}
+            Ok(Some((tls, files))) => {
+                self.gateway.set_tls(tls);
+                self.certificates.replace(files);
+                notices::info(&self.notify, "certificates are taken in".into());
+            }
+            Err(error) => notices::warn(&self.notify, format!("{error}; the certificates stay as they were")),
         }
     }
 
@@ -260,6 +282,13 @@ impl Running<'_> {
                 return notices::warn(&self.notify, text);
             }
         }
+        let tls = match certificates::serving(&config) {
+            Ok(tls) => tls,
+            Err(error) => {
+                let text = format!("{name} is refused, the configuration stays as it was: {error}");
+                return notices::warn(&self.notify, text);
+            }
+        };
         let waiting = Config::changed_needing_restart(&self.config, &config);
         if !waiting.is_empty() {
             let keys = waiting.join(", ");
@@ -270,6 +299,10 @@ impl Running<'_> {
             return notices::warn(&self.notify, text);
         }
         self.gateway.set_policy(settings::policy(&config, self.auth.access()));
+        if let Some((tls, files)) = tls {
+            self.gateway.set_tls(tls);
+            self.certificates.replace(files);
+        }
         self.config = config;
         self.sources.reload(&self.config).await;
         let endpoints = self.sources.endpoints();
@@ -316,13 +349,19 @@ pub fn report(notify: &Notify) -> discovery::Report {
     })
 }
 
-/// `ready gateway=URL admin=URL`: what a script waits for.
+/// `ready gateway=URL tls=URL admin=URL`: what a script waits for.
 pub fn ready_line(gateway: &Gateway, admin: Option<&admin::Server>) -> String {
-    let urls: Vec<String> = gateway.addresses().iter().map(|address| format!("http://{address}")).collect();
-    match admin {
-        Some(admin) => format!("ready gateway={} admin=http://{}", urls.join(","), admin.address()),
-        None => format!("ready gateway={}", urls.join(",")),
-    }
+    let urls = |key: &str, scheme: &str, addresses: &[SocketAddr]| {
+        let urls: Vec<String> = addresses.iter().map(|address| format!("{scheme}://{address}")).collect();
+        if urls.is_empty() { String::new() } else { format!(" {key}={}", urls.join(",")) }
+    };
+    let admin: Vec<SocketAddr> = admin.iter().map(|admin| admin.address()).collect();
+    format!(
+        "ready{}{}{}",
+        urls("gateway", "http", gateway.addresses()),
+        urls("tls", "https", gateway.tls_addresses()),
+        urls("admin", "http", &admin)
+    )
 }
 
 /// A seed from the system's randomness, by way of the standard hash maps' keys.

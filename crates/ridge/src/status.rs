@@ -63,6 +63,10 @@ impl Status {
             }
             all.tenants.add(&ledger.tenants);
             all.oversized_events += ledger.oversized_events;
+            for (all, one) in all.handshakes.iter_mut().zip(&ledger.handshakes) {
+                *all += one;
+            }
+            all.handshakes_open += ledger.handshakes_open;
             all.idle_upstream += ledger.idle_upstream;
         }
         let world = &*seen.world;
@@ -216,9 +220,20 @@ fn counters(all: &Ledger, seen: &gateway::Snapshot) -> Vec<admin::Series> {
     let accepted = seen.ledgers.iter().map(|ledger| ledger.connections_total).sum();
     let lost = "Access log lines that could not be written.";
     let oversized = "Stream events too large for their usage to be read.";
+    let handshakes =
+        gateway::Handshake::ALL.iter().zip(&all.handshakes).map(|(what, &count)| admin::Series {
+            labels: vec![("outcome".into(), what.as_str().into())],
+            ..series(
+                "ridge_tls_handshakes_total",
+                "TLS handshakes with clients, by what came of them.",
+                count,
+            )
+        });
+    let handshakes = handshakes.filter(|_| seen.tls.is_some());
     refusals
         .chain(closed)
         .chain(tenants(all, &seen.world))
+        .chain(handshakes)
         .chain([
             series("ridge_client_connections_total", "Client connections accepted.", accepted),
             series("ridge_access_log_lines_lost_total", lost, seen.log_lines_lost),
@@ -260,11 +275,21 @@ fn tenants(all: &Ledger, world: &World) -> Vec<admin::Series> {
 fn gauges(seen: &gateway::Snapshot, all: &Ledger) -> Vec<admin::Series> {
     let open: usize = seen.open.iter().map(|(_, requests)| requests).sum();
     let (open, idle) = (open as u64, all.idle_upstream as u64);
-    vec![
+    let mut gauges = vec![
         series("ridge_open_requests", "Requests whose response is not complete.", open),
         series("ridge_request_body_bytes", "Bytes reserved for request bodies.", seen.body_bytes),
         series("ridge_idle_upstream_connections", "Upstream connections kept for later.", idle),
-    ]
+    ];
+    if let Some(tls) = &seen.tls {
+        let under_way = all.handshakes_open as u64;
+        gauges.push(series("ridge_tls_handshakes_open", "TLS handshakes under way.", under_way));
+        let help = "When a certificate ends, seconds since 1970.";
+        gauges.extend(tls.serving.not_after_s.iter().map(|(name, end)| admin::Series {
+            labels: vec![("certificate".into(), name.clone())],
+            ..series("ridge_tls_certificate_not_after_seconds", help, *end)
+        }));
+    }
+    gauges
 }
 
 /// One number without labels.

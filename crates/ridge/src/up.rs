@@ -265,6 +265,8 @@ fn start_gateway(
             inherited: Vec::new(),
             accept_when_ready: false,
             listen: vec![address],
+            listen_tls: Vec::new(),
+            tls: None,
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
             seed: random_seed(),
             access_log: (!terminal).then_some(gateway::AccessLog::Stdout),

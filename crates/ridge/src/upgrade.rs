@@ -49,7 +49,7 @@ pub fn sort(sockets: Vec<Socket>, config: &Config) -> Result<Listeners, String> 
             }
             (Role::Data, From::Configuration(address)) => {
                 if let Ok(address) = address.parse()
-                    && config.listen.contains(&address)
+                    && config.listen.iter().chain(&config.listen_tls).any(|wanted| *wanted == address)
                 {
                     out.inherited.push((address, Arc::new(listener)));
                 }
@@ -118,6 +118,11 @@ impl Upgrades {
                 socket: listener.into(),
             })
             .collect();
+        sockets.extend(gateway.tls_listeners()?.into_iter().map(|(address, listener)| Socket {
+            role: Role::Data,
+            from: From::Configuration(address.to_string()), // systemd's are without TLS
+            socket: listener.into(),
+        }));
         if let Some((address, listener)) = &self.admin {
             sockets.push(Socket {
                 role: Role::Admin,

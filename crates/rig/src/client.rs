@@ -5,11 +5,13 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use crate::response::{End, Response};
+use crate::tls::Secure;
 use crate::wait::DEADLINE;
 
 /// One HTTP/1.1 connection under the test's full control.
 pub struct RawClient {
     stream: TcpStream,
+    session: Option<Box<rustls::ClientConnection>>,
     unread: Vec<u8>,
 }
 
@@ -27,7 +29,43 @@ impl RawClient {
     pub fn try_connect(addr: SocketAddr) -> std::io::Result<Self> {
         let stream = TcpStream::connect_timeout(&addr, DEADLINE)?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, unread: Vec::new() })
+        Ok(Self { stream, session: None, unread: Vec::new() })
+    }
+
+    /// Connects with TLS. With TLS 1.3 a server that refuses the client's certificate says so only after that.
+    pub fn connect_tls(addr: SocketAddr, secure: &Secure) -> std::io::Result<Self> {
+        let mut client = Self::try_connect(addr)?;
+        client.stream.set_read_timeout(Some(DEADLINE))?;
+        let session = rustls::ClientConnection::new(secure.config.clone(), secure.name.clone());
+        let mut session = session.map_err(std::io::Error::other)?;
+        while session.is_handshaking() {
+            session.complete_io(&mut client.stream)?;
+        }
+        client.session = Some(Box::new(session));
+        Ok(client)
+    }
+
+    /// The TLS session.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn session(&self) -> &rustls::ClientConnection {
+        self.session.as_deref().expect("a connection with TLS")
+    }
+
+    /// Ends the TLS session in order and leaves the connection as it is.
+    pub fn close_notify(&mut self) {
+        if let Some(session) = &mut self.session {
+            session.send_close_notify();
+            let _ = session.complete_io(&mut self.stream);
+        }
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match &mut self.session {
+            None => self.stream.read(buffer),
+            Some(session) => rustls::Stream::new(&mut **session, &mut self.stream).read(buffer),
+        }
     }
 
     /// Writes all of `bytes` in as few segments as the system makes of them.
@@ -42,7 +80,10 @@ impl RawClient {
     /// Like [`RawClient::send`] for a peer that may leave.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
         self.stream.set_write_timeout(Some(DEADLINE))?;
-        self.stream.write_all(bytes.as_ref())
+        match &mut self.session {
+            None => self.stream.write_all(bytes.as_ref()),
+            Some(session) => rustls::Stream::new(&mut **session, &mut self.stream).write_all(bytes.as_ref()),
+        }
     }
 
     /// Writes `bytes` in pieces of `size`, each in its own segment as far as the system allows.
@@ -103,7 +144,7 @@ impl RawClient {
                 return;
             }
             let _ = self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))));
-            match self.stream.read(&mut buffer) {
+            match self.read(&mut buffer) {
                 Ok(0) => return response.closed(End::Cut),
                 Ok(count) => self.unread = response.feed(&buffer[..count], Instant::now()),
                 Err(error) => match error.kind() {
@@ -117,7 +158,7 @@ impl RawClient {
     /// Whether the peer closes the connection within the deadline without sending anything more.
     pub fn is_closed_within(&mut self, deadline: Duration) -> bool {
         let _ = self.stream.set_read_timeout(Some(deadline));
-        match self.stream.read(&mut [0]) {
+        match self.read(&mut [0]) {
             Ok(0) => true,
             Ok(_) => false,
             Err(error) => !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::sync::{mpsc as async_mpsc, oneshot};
 
+use crate::tls::Secure;
 use crate::wait::DEADLINE;
 
 /// What happens on one stream, in order.
@@ -69,11 +70,25 @@ impl H2Client {
     /// If there is no such server.
     #[track_caller]
     pub fn connect(addr: SocketAddr) -> Self {
+        Self::connect_by(addr, None)
+    }
+
+    /// Connects with TLS and starts HTTP/2 without any upgrade.
+    ///
+    /// # Panics
+    /// If there is no such server.
+    #[track_caller]
+    pub fn connect_tls(addr: SocketAddr, secure: &Secure) -> Self {
+        Self::connect_by(addr, Some(secure.clone()))
+    }
+
+    #[track_caller]
+    fn connect_by(addr: SocketAddr, secure: Option<Secure>) -> Self {
         let (orders, inbox) = async_mpsc::unbounded_channel();
         let (ready, is_ready) = mpsc::channel();
         thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime for one connection").block_on(run(addr, inbox, ready));
+            runtime.expect("a runtime for one connection").block_on(run(addr, secure, inbox, ready));
         });
         let started = is_ready.recv_timeout(DEADLINE).unwrap_or_else(|error| Err(error.to_string()));
         started.unwrap_or_else(|error| panic!("HTTP/2 to {addr}: {error}"));
@@ -139,10 +154,11 @@ impl H2Stream {
 
 async fn run(
     addr: SocketAddr,
+    secure: Option<Secure>,
     mut orders: async_mpsc::UnboundedReceiver<Order>,
     ready: mpsc::Sender<Result<(), String>>,
 ) {
-    let sender = match handshake(addr).await {
+    let sender = match handshake(addr, secure).await {
         Ok(sender) => sender,
         Err(error) => {
             let _ = ready.send(Err(error));
@@ -160,13 +176,24 @@ async fn run(
 
 type Sender = hyper::client::conn::http2::SendRequest<Full<Bytes>>;
 
-async fn handshake(addr: SocketAddr) -> Result<Sender, String> {
+async fn handshake(addr: SocketAddr, secure: Option<Secure>) -> Result<Sender, String> {
     let stream = tokio::net::TcpStream::connect(addr).await.map_err(|error| error.to_string())?;
     stream.set_nodelay(true).map_err(|error| error.to_string())?;
-    let (sender, connection) =
-        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
-            .await
-            .map_err(|error| error.to_string())?;
+    match secure {
+        None => start(TokioIo::new(stream)).await,
+        Some(Secure { config, name }) => {
+            let stream = tokio_rustls::TlsConnector::from(config).connect(name, stream).await;
+            start(TokioIo::new(stream.map_err(|error| error.to_string())?)).await
+        }
+    }
+}
+
+async fn start<S>(stream: S) -> Result<Sender, String>
+where
+    S: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+{
+    let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream);
+    let (sender, connection) = handshake.await.map_err(|error| error.to_string())?;
     tokio::spawn(connection);
     Ok(sender)
 }

@@ -17,6 +17,7 @@
 //! It is for tests only: it panics with an explanation where a test would have to fail anyway, and it is not an HTTP
 //! library. It knows just enough of HTTP to find where a message ends, and keeps what it does not know as it came.
 
+pub mod certificates;
 pub mod client;
 mod connection;
 mod engine;
@@ -28,8 +29,10 @@ mod metrics_text;
 mod process;
 mod response;
 pub mod script;
+mod tls;
 mod wait;
 
+pub use certificates::Authority;
 pub use client::RawClient;
 pub use engine::{Request, ScriptedEngine};
 pub use h2::H2Client;
@@ -38,4 +41,5 @@ pub use metrics_text::MetricsText;
 pub use process::{RidgeProcess, SimProcess, ridge_binary};
 pub use response::{End, Response};
 pub use script::{Script, Step};
+pub use tls::Secure;
 pub use wait::{DEADLINE, eventually, wait_until};

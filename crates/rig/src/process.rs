@@ -37,6 +37,8 @@ pub struct RidgeProcess {
     program: Program,
     /// Where clients connect.
     pub gateway: SocketAddr,
+    /// Where clients connect with TLS, if anywhere.
+    pub tls: Option<SocketAddr>,
     /// Where operators connect.
     pub admin: SocketAddr,
 }
@@ -60,8 +62,8 @@ impl RidgeProcess {
     #[track_caller]
     pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut program = Program::start(arguments, environment);
-        let (gateway, admin) = program.wait_for("its ready line", ready_line);
-        Self { program, gateway, admin }
+        let Ready { gateway, tls, admin } = program.wait_for("its ready line", ready_line);
+        Self { program, gateway, tls, admin }
     }
 
     /// What it has written so far, both outputs together.
@@ -78,8 +80,8 @@ impl RidgeProcess {
     #[track_caller]
     pub fn start_at(binary: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut program = Program::start_at(binary, arguments, environment);
-        let (gateway, admin) = program.wait_for("its ready line", ready_line);
-        Self { program, gateway, admin }
+        let Ready { gateway, tls, admin } = program.wait_for("its ready line", ready_line);
+        Self { program, gateway, tls, admin }
     }
 
     /// Has it replaced by a new process (SIGUSR2), and waits until that one has taken over. Signals go to the new one
@@ -303,15 +305,21 @@ fn collect(from: impl Read + Send + 'static, output: Arc<Mutex<String>>) {
     });
 }
 
-/// Finds `ready gateway=URL admin=URL`, wherever it stands in a line.
-fn ready_line(output: &str) -> Option<(SocketAddr, SocketAddr)> {
+struct Ready {
+    gateway: SocketAddr,
+    tls: Option<SocketAddr>,
+    admin: SocketAddr,
+}
+
+/// Finds `ready gateway=URL tls=URL admin=URL`, of which `tls` may lack, wherever it stands in a line.
+fn ready_line(output: &str) -> Option<Ready> {
     let line = output.lines().find(|line| line.contains("ready gateway="))?;
     let value = |key: &str| -> Option<SocketAddr> {
         let from = line.find(key)? + key.len();
         let url = line[from..].split([' ', '"']).next()?;
-        url.trim_start_matches("http://").trim_end_matches('/').parse().ok()
+        url.trim_start_matches("http://").trim_start_matches("https://").trim_end_matches('/').parse().ok()
     };
-    Some((value("gateway=")?, value("admin=")?))
+    Some(Ready { gateway: value("gateway=")?, tls: value(" tls="), admin: value("admin=")? })
 }
 
 /// Reads `replica N URL`.
@@ -332,8 +340,10 @@ mod tests {
     #[test]
     fn finds_the_addresses_in_the_ready_line() {
         let said = "starting\n2026 INFO ready gateway=http://127.0.0.1:8080 admin=http://127.0.0.1:9090/\n";
-        let (gateway, admin) = ready_line(said).expect("both addresses");
-        assert_eq!((gateway.port(), admin.port()), (8080, 9090));
+        let found = ready_line(said).expect("both addresses");
+        assert_eq!((found.gateway.port(), found.tls, found.admin.port()), (8080, None, 9090));
+        let found = ready_line("ready gateway=http://[::1]:1 tls=https://[::1]:2 admin=http://[::1]:3");
+        assert_eq!(found.and_then(|found| found.tls).map(|addr| addr.port()), Some(2));
         assert!(ready_line("ready gateway=http://127.0.0.1:1").is_none());
     }
 }

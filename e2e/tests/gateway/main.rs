@@ -18,6 +18,7 @@ mod metrics;
 mod refusals;
 mod settings;
 mod systemd;
+mod tls;
 mod up;
 mod upgrade;
 mod wire;

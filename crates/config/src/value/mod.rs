@@ -4,6 +4,7 @@ mod address;
 mod choice;
 mod name;
 mod number;
+mod san;
 mod size;
 mod time;
 mod url;
@@ -11,6 +12,7 @@ mod url;
 pub use address::Admin;
 pub use choice::{AccessLogTarget, DnsType, EngineKind, Family, Method, Protocol, Role};
 pub use name::{DnsName, FilePath, LabelKey, LabelValue, PathPattern, Text, UpstreamName, VariableName};
+pub use san::SanRule;
 pub use size::ByteSize;
 pub use url::{Host, UpstreamUrl, UrlError};
 
