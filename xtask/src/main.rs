@@ -1,10 +1,11 @@
-//! Developer commands: `cargo xtask test`, `bench`, `fuzz`, `check-deciders`.
+//! Developer commands: `cargo xtask test`, `bench`, `fuzz`, `soak`, `check-deciders`.
 
 mod bench;
 mod deciders;
 mod fuzz;
 mod program;
 mod python;
+mod soak;
 mod test;
 
 use std::process::ExitCode;
@@ -26,6 +27,8 @@ enum Command {
     Bench(bench::Options),
     /// Feed random bytes to the scanners for a while
     Fuzz(fuzz::Options),
+    /// Mixed traffic with faults, reloads and upgrades for a while
+    Soak(soak::Options),
     /// Check that the crates that decide do no input or output
     CheckDeciders,
     /// Set up the Python environment with the real engines, as `test` does
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Test(options) => test::run(&options),
         Command::Bench(options) => bench::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),
+        Command::Soak(options) => soak::run(&options),
         Command::CheckDeciders => deciders::run(),
         Command::Engines => python::set_up().map(|environment| println!("{}", environment.display())),
     };
